@@ -1,0 +1,4 @@
+//! The `roadstead` program.
+#![forbid(unsafe_code)]
+
+fn main() {}
