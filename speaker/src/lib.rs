@@ -1,1 +1,2 @@
 //! Being built.
+#![deny(unsafe_code)]

@@ -1,1 +1,2 @@
 //! Being built.
+#![forbid(unsafe_code)]
