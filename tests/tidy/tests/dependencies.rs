@@ -44,7 +44,13 @@ fn arrows() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("speaker", with_words(&speakers)),
         (
             "lab",
-            with_words(&["allocator", "speaker", "api-server", "api-controllers"]),
+            with_words(&[
+                "allocator",
+                "speaker",
+                "api-server",
+                "api-controllers",
+                "skips",
+            ]),
         ),
         ("skips", vec![]),
     ])
