@@ -5,8 +5,10 @@
 
 mod key;
 mod net;
+mod range;
 mod time;
 
 pub use key::{NodeName, PoolName, ServiceKey};
 pub use net::{Asn, IpFamily, ParseWordError, Port, Protocol};
+pub use range::{AddressRange, ParseRangeError, RangeError};
 pub use time::Time;
