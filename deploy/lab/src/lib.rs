@@ -8,6 +8,7 @@ pub mod error;
 pub mod netns;
 pub mod pod;
 pub mod probe;
+pub mod router;
 pub mod sandbox;
 pub mod topology;
 pub mod trial;

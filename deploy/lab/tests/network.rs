@@ -1,9 +1,10 @@
 //! The lab's own network, without any Service: who reaches whom, and what the other side sees.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, SocketAddr},
-    process::ExitCode,
-    time::Duration,
+    process::{Child, Command, ExitCode, Stdio},
+    time::{Duration, Instant},
 };
 
 use api_model::Protocol;
@@ -11,7 +12,8 @@ use lab::{
     netns::NetNs,
     pod::Pod,
     probe::{self, Failure, Stream, Tally},
-    topology::{self, Topology},
+    router::{NODE_ASN, ROUTER_ASN, Router, Routes},
+    topology::{self, Node, Topology},
     trial,
 };
 
@@ -53,6 +55,16 @@ fn main() -> ExitCode {
                 stream_gap(&topology, &pod);
             }),
         ));
+        if skips::have("gobgpd") {
+            runner.run((
+                "the_router_spreads_connections_over_equal_next_hops",
+                Box::new(|| {
+                    spread(&topology);
+                }),
+            ));
+        } else {
+            skips::skip("gobgpd", "no gobgpd on this machine");
+        }
         pod.stop();
         other.stop();
     })
@@ -127,16 +139,13 @@ fn unplugged(topology: &Topology, pod: &Pod) {
     topology.nodes[1]
         .cable(&topology.lan, true)
         .expect("the cable goes in");
-    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let tally = probe::ask_many(from, Protocol::Tcp, target, 1);
         if tally.answered() == 1 {
             break;
         }
-        assert!(
-            std::time::Instant::now() < deadline,
-            "not back in 5 s: {tally}"
-        );
+        assert!(Instant::now() < deadline, "not back in 5 s: {tally}");
     }
 }
 
@@ -164,4 +173,92 @@ fn stream_gap(topology: &Topology, pod: &Pod) {
 /// Lets time pass that is itself measured: not a wait for something to happen
 fn wait(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// gobgpd on two nodes in the place of speakers, each announcing the same address to the router
+fn spread(topology: &Topology) {
+    let folder = std::path::Path::new("/run");
+    let router = Router::start(&topology.router, folder).expect("gobgpd starts");
+    let speakers: Vec<Child> = topology.nodes[..2].iter().map(announce).collect();
+    let hops: BTreeSet<IpAddr> = [1, 2].map(|number| topology::node_v4(number).into()).into();
+    let wanted = Routes::from([("203.0.113.10/32".to_owned(), hops)]);
+    eventually(|| router.routes(), &wanted);
+    let servers: Vec<Pod> = topology.nodes[..2].iter().map(behind).collect();
+    let tally = probe::ask_many(
+        &topology.outside,
+        Protocol::Tcp,
+        on([203, 0, 113, 10].into(), 8080),
+        60,
+    );
+    assert_eq!(tally.answered(), 60, "{tally}");
+    assert_eq!(tally.pod_names(), ["n1", "n2"]);
+    for mut speaker in speakers {
+        speaker.kill().expect("gobgpd can be ended");
+        speaker.wait().expect("gobgpd ends");
+    }
+    eventually(|| router.routes(), &Routes::new());
+    servers.into_iter().for_each(Pod::stop);
+}
+
+fn announce(node: &Node) -> Child {
+    let (address, router) = (topology::node_v4(node.number), topology::ROUTER_V4);
+    let text = format!(
+        "[global.config]\n as = {NODE_ASN}\n router-id = \"{address}\"\n[[neighbors]]\n [neighbors.config]\n \
+         neighbor-address = \"{router}\"\n peer-as = {ROUTER_ASN}\n [neighbors.timers.config]\n connect-retry = 1\n"
+    );
+    let file = format!("/run/{}.toml", node.name());
+    std::fs::write(&file, text).expect("the lab's /run can be written");
+    let mut command = Command::new("gobgpd");
+    command
+        .args(["-f", &file, "--api-hosts", "127.0.0.1:50051"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let daemon = node.ns.start(&mut command).expect("gobgpd starts");
+    let added = || {
+        let hop = address.to_string();
+        let mut add = Command::new("gobgp");
+        add.args([
+            "global",
+            "rib",
+            "add",
+            "203.0.113.10/32",
+            "nexthop",
+            &hop,
+            "-a",
+            "ipv4",
+        ]);
+        add.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut add = node.ns.start(&mut add).expect("gobgp starts");
+        add.wait().expect("gobgp ends").success()
+    };
+    eventually(added, &true);
+    daemon
+}
+
+/// A pod that answers for the announced address itself
+fn behind(node: &Node) -> Pod {
+    let pod = Pod::start(node, &node.name(), 9, &[8080]).expect("a pod starts");
+    pod.ns
+        .ip("addr add 203.0.113.10/32 dev lo")
+        .expect("the address can be added");
+    let via = topology::pod_v4(node.number, 9);
+    let route = format!("route add 203.0.113.10/32 via {via}");
+    node.ns.ip(&route).expect("the route can be added");
+    pod
+}
+
+/// Polls until `look` sees `wanted`; fails with the last look after 10 s
+fn eventually<T: PartialEq + std::fmt::Debug>(mut look: impl FnMut() -> T, wanted: &T) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let seen = look();
+        if seen == *wanted {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "after 10 s: {seen:?}, wanted {wanted:?}"
+        );
+        wait(Duration::from_millis(20));
+    }
 }
