@@ -1,4 +1,4 @@
-//! `AddressRecord`: one object for each LoadBalancer address that is held.
+//! `AddressRecord`: one object for each `LoadBalancer` address that is held.
 //!
 //! Owns its shape and its name. What makes a second holder impossible even with two live allocators is the name: it is the
 //! address, so that creating it twice fails. Never decides who may hold an address: that is the allocator's core.

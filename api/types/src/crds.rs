@@ -147,12 +147,11 @@ fn tidy(schema: &mut Value) {
 /// A default that only says "not given".
 fn is_nothing(value: &Value) -> bool {
     match value {
-        Value::Null => true,
+        Value::Null | Value::Object(_) => true,
         Value::Bool(_) => false,
         Value::Number(number) => number.as_i64() == Some(0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Object(_) => true,
     }
 }
 

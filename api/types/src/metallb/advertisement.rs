@@ -132,7 +132,7 @@ pub struct BGPAdvertisementSpec {
     #[schemars(extend("default" = 128), range(min = 1, max = 128))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregation_length_v6: Option<i32>,
-    /// LOCAL_PREF, sent to peers of the same AS only (RFC 4271 §5.1.5); 0 means not set.
+    /// `LOCAL_PREF`, sent to peers of the same AS only (RFC 4271 §5.1.5); 0 means not set.
     #[serde(default)]
     pub local_pref: u32,
     /// `N:N`, `large:N:N:N`, or the alias of a `Community`.
