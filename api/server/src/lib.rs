@@ -1,2 +1,294 @@
-//! Being built.
+//! The embedded API server: a Kubernetes API in memory, for the demo, for machines without a cluster, and for tests.
+//!
+//! Owns objects, versions, watches, discovery, tables and the admission of Services; kubectl and kube clients talk to it over
+//! TLS with a bearer token. Never runs anything: pods wait for a kubelet ([`Server`] keeps a deleted pod that has a node until
+//! someone deletes it with grace 0), EndpointSlices for a controller.
+//!
+//! It keeps nothing across a restart, and leaves out: server-side apply and `managedFields`, protobuf, RBAC, webhooks, CEL
+//! rules of CRDs, OpenAPI schemas. What it leaves out it refuses with a `Status` that says so.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use api_server::{Config, Identity, Server};
+//! let identity = Identity::generate(&["127.0.0.1", "localhost"])?;
+//! let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! let kubeconfig = identity.kubeconfig(&Identity::url(listener.local_addr()?.ip(), listener.local_addr()?.port()));
+//! let server = Server::new(Config::default(), &identity);
+//! server.serve(vec![listener], std::future::pending()).await?;
+//! # Ok(()) }
+//! ```
 #![forbid(unsafe_code)]
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+mod admission;
+mod convert;
+mod crd;
+mod crud;
+mod decode;
+mod discovery;
+mod http;
+mod identity;
+mod list;
+mod names;
+mod output;
+mod patch;
+mod query;
+mod registry;
+mod schema;
+mod selector;
+mod service;
+mod status_error;
+mod store;
+mod table;
+mod watch;
+
+pub use identity::{Identity, IdentityError};
+pub use status_error::{About, ApiError, Cause};
+
+use crud::{Call, Random, State, Written};
+use decode::FieldValidation;
+use registry::Registry;
+use service::Services;
+use store::Store;
+
+/// Connections beyond that wait in the listener's backlog.
+const MAX_CONNECTIONS: usize = 4096;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a server is made with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Ranges of cluster addresses, at most one of each family; the first one's family is the default.
+    pub service_cidrs: Vec<ipnet::IpNet>,
+    /// First and last node port.
+    pub node_port_range: (u16, u16),
+    /// Changes that watches can still ask for; older ones answer 410.
+    pub log_limit: usize,
+    /// Namespaces made at start.
+    pub namespaces: Vec<String>,
+    /// Seed of uids and random picks; none: from the kernel.
+    pub seed: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cidrs = ["10.96.0.0/16", "fd00:10:96::/112"];
+        let namespaces = [
+            "default",
+            "kube-system",
+            "kube-public",
+            "kube-node-lease",
+            "metallb-system",
+        ];
+        Self {
+            service_cidrs: cidrs
+                .iter()
+                .map(|cidr| cidr.parse().expect("written above"))
+                .collect(),
+            node_port_range: (30_000, 32_767),
+            log_limit: 65_536,
+            namespaces: namespaces.map(str::to_owned).to_vec(),
+            seed: None,
+        }
+    }
+}
+
+/// Why serving ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A listener cannot be used.
+    #[error("cannot use a listener: {0}")]
+    Listener(#[from] std::io::Error),
+}
+
+/// The server. Clones share one store.
+#[derive(Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+    tls: Arc<rustls::ServerConfig>,
+}
+
+/// What requests share: the state behind its lock, and the news that it changed.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    revision: tokio::sync::watch::Sender<u64>,
+    token: String,
+}
+
+impl Shared {
+    /// The lock is never held across an await, and a panic under it leaves whole objects behind, so poison is no reason to stop.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a write and wakes the watchers.
+    fn write<T>(&self, write: impl FnOnce(&mut State) -> T) -> T {
+        let (result, revision) = {
+            let mut state = self.lock();
+            let result = write(&mut state);
+            (result, state.store.revision())
+        };
+        self.revision
+            .send_if_modified(|known| std::mem::replace(known, revision) != revision);
+        result
+    }
+}
+
+impl Server {
+    /// A server with the namespaces of `config` in it.
+    pub fn new(config: Config, identity: &Identity) -> Self {
+        let seed = config
+            .seed
+            .or_else(|| identity::random_bytes().ok().map(u64::from_le_bytes))
+            .unwrap_or(1);
+        let state = State {
+            store: Store::new(config.log_limit),
+            registry: Arc::new(Registry::new()),
+            services: Services::new(&config.service_cidrs, config.node_port_range),
+            random: Random::new(seed),
+        };
+        let (revision, _) = tokio::sync::watch::channel(state.store.revision());
+        let shared = Shared {
+            state: Mutex::new(state),
+            revision,
+            token: identity.token().to_owned(),
+        };
+        let server = Self {
+            shared: Arc::new(shared),
+            tls: identity.tls(),
+        };
+        for name in &config.namespaces {
+            let namespace =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            if let Err(error) = server.create(namespace) {
+                tracing::warn!(name, %error, "namespace not made");
+            }
+        }
+        server
+    }
+
+    /// Stores a new object without a client: what a POST of it would do, with its errors.
+    pub fn create(&self, object: Value) -> Result<Arc<Value>, ApiError> {
+        let text = |field: &str| {
+            object
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let namespace = crud::meta(&object, "namespace").to_owned();
+        self.shared.write(|state| {
+            let registry = state.registry.clone();
+            let kind = registry
+                .find_kind(&api_version, &kind)
+                .ok_or_else(ApiError::no_such_path)?;
+            let namespace = if kind.namespaced && namespace.is_empty() {
+                "default"
+            } else {
+                &namespace
+            };
+            let (now, validation) = (Timestamp::now(), FieldValidation::Strict);
+            let mut call = Call {
+                kind,
+                namespace,
+                now,
+                dry_run: false,
+                validation,
+                warnings: Vec::new(),
+            };
+            match state.create(&mut call, object)? {
+                Written::Created(object) | Written::Updated(object) => Ok(object),
+                Written::Status(status) => Ok(Arc::new(status)),
+            }
+        })
+    }
+
+    /// Makes custom resources known. Errors: the first CRD that is refused.
+    pub fn install_crds(&self, crds: impl IntoIterator<Item = Value>) -> Result<(), ApiError> {
+        crds.into_iter()
+            .try_for_each(|crd| self.create(crd).map(drop))
+    }
+
+    /// Serves on these listeners until `shutdown` resolves; open connections are then dropped.
+    pub async fn serve(
+        &self,
+        listeners: Vec<TcpListener>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let mut tasks = tokio::task::JoinSet::new();
+        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        for listener in listeners {
+            listener.set_nonblocking(true)?;
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            tasks.spawn(accept(
+                listener,
+                self.shared.clone(),
+                TlsAcceptor::from(self.tls.clone()),
+                room.clone(),
+            ));
+        }
+        shutdown.await;
+        Ok(())
+    }
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    shared: Arc<Shared>,
+    tls: TlsAcceptor,
+    room: Arc<Semaphore>,
+) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok(place) = room.clone().acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // out of file descriptors, most often: wait for connections to end
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while connections.try_join_next().is_some() {}
+        let (shared, tls) = (shared.clone(), tls.clone());
+        connections.spawn(async move {
+            let _place = place;
+            let _ = stream.set_nodelay(true);
+            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await
+            else {
+                return;
+            };
+            let service =
+                hyper::service::service_fn(move |request| http::handle(shared.clone(), request));
+            let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            builder
+                .http1()
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_secs(60));
+            builder
+                .http2()
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(1000);
+            if let Err(error) = builder
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+            {
+                tracing::debug!(%error, "connection ended");
+            }
+        });
+    }
+}
