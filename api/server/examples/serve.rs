@@ -14,7 +14,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = listener.local_addr()?;
     let kubeconfig = identity.kubeconfig(&Identity::url(address.ip(), address.port()));
     std::fs::write(&path, kubeconfig)?;
-    let server = Server::new(Config::default(), &identity);
+    let config = Config {
+        kubernetes_service: Some(address.port()),
+        ..Config::default()
+    };
+    let server = Server::new(&config, &identity)?;
     server.serve(vec![listener], std::future::pending()).await?;
     Ok(())
 }

@@ -42,7 +42,7 @@ pub(crate) fn on_create(call: &mut Call<'_>, object: &mut Value) {
             drop(now);
             pod_defaults(object);
         }
-        "services" => service::on_create(object, &mut call.warnings),
+        "services" => service::defaults::on_create(object, &mut call.warnings),
         "events"
             if object.get("count").is_none()
                 && object.get("eventTime").is_none_or(Value::is_null) =>
@@ -69,7 +69,7 @@ pub(crate) fn on_update(call: &mut Call<'_>, old: &Value, new: &mut Value, part:
             }
         }
         "pods" => pod_defaults(new),
-        "services" => service::on_update(old, new, part, &mut call.warnings),
+        "services" => service::defaults::on_update(old, new, part, &mut call.warnings),
         CRDS if part == Part::Main => {
             crd::defaults(new);
             new["status"]["acceptedNames"] = new["spec"]["names"].clone();
@@ -214,7 +214,7 @@ pub(crate) fn causes(
         return schema::validate(&custom.schema, object);
     }
     match &*call.kind.storage {
-        "services" => service::causes(old, object, part),
+        "services" => service::validate::causes(old, object, part),
         CRDS => crd::causes(object, old),
         "pods" if part == Part::Main => pod_causes(old, object),
         "secrets" => data_causes(old, object, &["data", "type"]),

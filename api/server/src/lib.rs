@@ -13,7 +13,7 @@
 //! let identity = Identity::generate(&["127.0.0.1", "localhost"])?;
 //! let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
 //! let kubeconfig = identity.kubeconfig(&Identity::url(listener.local_addr()?.ip(), listener.local_addr()?.port()));
-//! let server = Server::new(Config::default(), &identity);
+//! let server = Server::new(&Config::default(), &identity)?;
 //! server.serve(vec![listener], std::future::pending()).await?;
 //! # Ok(()) }
 //! ```
@@ -53,6 +53,7 @@ mod table;
 mod watch;
 
 pub use identity::{Identity, IdentityError};
+pub use service::RangeConfigError;
 pub use status_error::{About, ApiError, Cause};
 
 use crud::{Call, Random, State, Written};
@@ -76,6 +77,8 @@ pub struct Config {
     pub log_limit: usize,
     /// Namespaces made at start.
     pub namespaces: Vec<String>,
+    /// Port of this server; makes the Service `default/kubernetes` with the first cluster address, as a real cluster has it.
+    pub kubernetes_service: Option<u16>,
     /// Seed of uids and random picks; none: from the kernel.
     pub seed: Option<u64>,
 }
@@ -98,6 +101,7 @@ impl Default for Config {
             node_port_range: (30_000, 32_767),
             log_limit: 65_536,
             namespaces: namespaces.map(str::to_owned).to_vec(),
+            kubernetes_service: None,
             seed: None,
         }
     }
@@ -145,8 +149,8 @@ impl Shared {
 }
 
 impl Server {
-    /// A server with the namespaces of `config` in it.
-    pub fn new(config: Config, identity: &Identity) -> Self {
+    /// A server with the namespaces of `config` in it. Errors: ranges that cannot be used.
+    pub fn new(config: &Config, identity: &Identity) -> Result<Self, RangeConfigError> {
         let seed = config
             .seed
             .or_else(|| identity::random_bytes().ok().map(u64::from_le_bytes))
@@ -154,7 +158,7 @@ impl Server {
         let state = State {
             store: Store::new(config.log_limit),
             registry: Arc::new(Registry::new()),
-            services: Services::new(&config.service_cidrs, config.node_port_range),
+            services: Services::new(&config.service_cidrs, config.node_port_range)?,
             random: Random::new(seed),
         };
         let (revision, _) = tokio::sync::watch::channel(state.store.revision());
@@ -167,14 +171,15 @@ impl Server {
             shared: Arc::new(shared),
             tls: identity.tls(),
         };
-        for name in &config.namespaces {
-            let namespace =
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            if let Err(error) = server.create(namespace) {
-                tracing::warn!(name, %error, "namespace not made");
+        let namespaces = config.namespaces.iter().map(
+            |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        );
+        for object in namespaces.chain(kubernetes_service(config)) {
+            if let Err(error) = server.create(object) {
+                tracing::warn!(%error, "object of the start not made");
             }
         }
-        server
+        Ok(server)
     }
 
     /// Stores a new object without a client: what a POST of it would do, with its errors.
@@ -241,6 +246,18 @@ impl Server {
         shutdown.await;
         Ok(())
     }
+}
+
+fn kubernetes_service(config: &Config) -> Option<Value> {
+    let first = config
+        .service_cidrs
+        .first()
+        .and_then(|cidr| cidr.hosts().next())?;
+    Some(json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"clusterIP": first.to_string(), "ports": [{"name": "https", "port": 443, "targetPort": config.kubernetes_service?}]},
+    }))
 }
 
 async fn accept(

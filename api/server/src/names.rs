@@ -100,24 +100,39 @@ pub(crate) fn config_key_problem(key: &str) -> Option<String> {
     (!good).then(|| CONFIG_KEY.into())
 }
 
-/// IANA service name: 1 to 15 lower-case characters, at least one letter (RFC 6335 §5.1).
-pub(crate) fn port_name_problem(name: &str) -> Option<String> {
-    let allowed = |byte| lower(byte) || byte == b'-';
-    if name.len() > 15 {
-        return Some("must be no more than 15 characters".into());
+/// What is wrong with an IANA service name: 1 to 15 lower-case characters, at least one letter (RFC 6335 §5.1).
+pub(crate) fn port_name_problems(name: &str) -> Vec<&'static str> {
+    let allowed = |byte: u8| lower(byte) || byte == b'-';
+    let checks = [
+        (name.len() > 15, "must be no more than 15 characters"),
+        (
+            !name.bytes().all(allowed),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (
+            !name.bytes().any(|byte| byte.is_ascii_lowercase()),
+            "must contain at least one letter (a-z)",
+        ),
+        (name.contains("--"), "must not contain consecutive hyphens"),
+        (
+            name.starts_with('-') || name.ends_with('-'),
+            "must not begin or end with a hyphen",
+        ),
+    ];
+    checks
+        .into_iter()
+        .filter(|(wrong, _)| *wrong)
+        .map(|(_, what)| what)
+        .collect()
+}
+
+/// What is wrong with a qualified name; an empty one breaks two rules.
+pub(crate) fn qualified_problems(text: &str) -> Vec<String> {
+    let mut problems: Vec<String> = label_key_problem(text).into_iter().collect();
+    if text.is_empty() {
+        problems.push(format!("name part {QUALIFIED}"));
     }
-    if !name.bytes().all(allowed) {
-        return Some(
-            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into(),
-        );
-    }
-    if !name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        return Some("must contain at least one letter (a-z)".into());
-    }
-    if name.contains("--") {
-        return Some("must not contain consecutive hyphens".into());
-    }
-    (!framed(name, lower, allowed)).then(|| "must not begin or end with a hyphen".into())
+    problems
 }
 
 /// Everything about `metadata` that the server checks for all kinds.

@@ -449,7 +449,7 @@ fn through_type<T: Serialize + DeserializeOwned>(value: &Value) -> Result<Value,
 }
 
 /// Fields whose Go type has `omitempty` and no pointer.
-fn drop_empty(value: &mut Value) {
+pub(crate) fn drop_empty(value: &mut Value) {
     const MAPS: &[&str] = &[
         "labels",
         "annotations",

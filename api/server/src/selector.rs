@@ -206,14 +206,6 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The one name asked for, if there is such a term: a list becomes a get.
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|term| term.equal && term.field == "metadata.name")
-            .map(|term| term.value.as_str())
-    }
-
     /// Whether an object's fields satisfy every term; a missing field is the empty string.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         self.0

@@ -267,9 +267,23 @@ impl ApiError {
         Self::new(410, "Expired", message)
     }
 
-    /// 500.
+    /// 500 without a reason word, as the real server answers what its own code did not foresee.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(500, "InternalError", message)
+        Self::new(500, "", message)
+    }
+
+    /// 500 with the cause in the details.
+    pub fn internal_error(what: &str) -> Self {
+        let message = format!("Internal error occurred: {what}");
+        let cause = Cause {
+            reason: "",
+            field: String::new(),
+            message: what.to_owned(),
+        };
+        Self {
+            causes: vec![cause],
+            ..Self::new(500, "InternalError", message)
+        }
     }
 
     /// 501: a known part of Kubernetes that this server leaves out; `what` says which and what to use instead.
@@ -320,8 +334,11 @@ impl ApiError {
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !details.is_empty() {
             status["details"] = Value::Object(details);
         }
@@ -330,10 +347,13 @@ impl ApiError {
 }
 
 fn cause_json(cause: &Cause) -> Value {
-    if cause.field.is_empty() {
-        return json!({"reason": cause.reason, "message": cause.message});
+    let mut value = json!({"message": cause.message});
+    for (key, text) in [("reason", cause.reason), ("field", &cause.field)] {
+        if !text.is_empty() {
+            value[key] = json!(text);
+        }
     }
-    json!({"reason": cause.reason, "message": cause.message, "field": cause.field})
+    value
 }
 
 fn qualified(word: &str, group: &str) -> String {
