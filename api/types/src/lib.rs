@@ -18,10 +18,12 @@
 mod address_record;
 mod bgp_community;
 mod crds;
+pub mod deferred;
 mod duration;
 mod metallb;
 pub mod names;
 pub mod selector;
+pub mod validate;
 
 pub use address_record::{
     AddressHolder, AddressRecord, AddressRecordSpec, HolderPort, RecordNameError, record_address,
@@ -29,5 +31,6 @@ pub use address_record::{
 };
 pub use bgp_community::{BgpCommunity, CommunityError};
 pub use crds::crds;
+pub use deferred::deferred_fields;
 pub use duration::{DurationError, GoDuration};
 pub use metallb::*;
