@@ -35,7 +35,13 @@ struct Leaving {
 impl Drain {
     /// Compares a Service with its successor (`None`: deleted) and remembers the addresses that left. Addresses that were
     /// leaving already are remembered anew with them; the bound is one entry a Service.
-    pub(crate) fn changed(&mut self, now: Time, key: &ServiceKey, old: &Arc<Service>, new: Option<&Service>) {
+    pub(crate) fn changed(
+        &mut self,
+        now: Time,
+        key: &ServiceKey,
+        old: &Arc<Service>,
+        new: Option<&Service>,
+    ) {
         let had: BTreeSet<IpAddr> = ingress_addresses(old).collect();
         let has: BTreeSet<IpAddr> = new.into_iter().flat_map(ingress_addresses).collect();
         let mut addresses: BTreeSet<IpAddr> = had.difference(&has).copied().collect();
@@ -46,14 +52,23 @@ impl Drain {
             Some(now + DRAIN_TIME)
         };
         let last = if addresses.is_empty() {
-            former.as_ref().map_or_else(|| old.clone(), |leaving| leaving.last.clone())
+            former
+                .as_ref()
+                .map_or_else(|| old.clone(), |leaving| leaving.last.clone())
         } else {
             old.clone()
         };
         addresses.extend(former.into_iter().flat_map(|leaving| leaving.addresses));
         addresses.retain(|address| !has.contains(address));
         if let Some(until) = until.filter(|_| !addresses.is_empty()) {
-            self.leaving.insert(key.clone(), Leaving { until, last, addresses });
+            self.leaving.insert(
+                key.clone(),
+                Leaving {
+                    until,
+                    last,
+                    addresses,
+                },
+            );
         }
     }
 
@@ -78,12 +93,18 @@ impl Drain {
         if self.leaving.is_empty() {
             return services.clone();
         }
-        let taken: BTreeSet<IpAddr> =
-            services.values().flat_map(|service| ingress_addresses(service)).collect();
+        let taken: BTreeSet<IpAddr> = services
+            .values()
+            .flat_map(|service| ingress_addresses(service))
+            .collect();
         let mut effective = services.clone();
         for (key, leaving) in &self.leaving {
-            let addresses: Vec<IpAddr> =
-                leaving.addresses.iter().filter(|address| !taken.contains(address)).copied().collect();
+            let addresses: Vec<IpAddr> = leaving
+                .addresses
+                .iter()
+                .filter(|address| !taken.contains(address))
+                .copied()
+                .collect();
             let shown = services.get(key).map_or_else(
                 || deleted(&leaving.last, services, &addresses),
                 |service| Some(with_addresses(service, &leaving.last, &addresses)),
@@ -102,7 +123,12 @@ fn deleted(
     services: &BTreeMap<ServiceKey, Arc<Service>>,
     addresses: &[IpAddr],
 ) -> Option<Service> {
-    let cluster_ip = |service: &Service| service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
+    let cluster_ip = |service: &Service| {
+        service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.cluster_ip.clone())
+    };
     let mine = cluster_ip(last).filter(|ip| ip != "None");
     let reused = mine.is_some() && services.values().any(|service| cluster_ip(service) == mine);
     (!reused && !addresses.is_empty()).then(|| with_addresses(last, last, addresses))
@@ -135,7 +161,9 @@ fn with_addresses(service: &Service, last: &Service, addresses: &[IpAddr]) -> Se
     }));
     // A deleted Service shows only what it still drains.
     let status = shown.status.get_or_insert_default();
-    status.load_balancer = Some(LoadBalancerStatus { ingress: Some(ingress) });
+    status.load_balancer = Some(LoadBalancerStatus {
+        ingress: Some(ingress),
+    });
     shown
 }
 
@@ -148,12 +176,20 @@ mod tests {
     fn service(addresses: &[&str]) -> Arc<Service> {
         let ingress = addresses
             .iter()
-            .map(|ip| LoadBalancerIngress { ip: Some((*ip).to_owned()), ..Default::default() })
+            .map(|ip| LoadBalancerIngress {
+                ip: Some((*ip).to_owned()),
+                ..Default::default()
+            })
             .collect();
         Arc::new(Service {
-            spec: Some(ServiceSpec { type_: Some("LoadBalancer".into()), ..Default::default() }),
+            spec: Some(ServiceSpec {
+                type_: Some("LoadBalancer".into()),
+                ..Default::default()
+            }),
             status: Some(ServiceStatus {
-                load_balancer: Some(LoadBalancerStatus { ingress: Some(ingress) }),
+                load_balancer: Some(LoadBalancerStatus {
+                    ingress: Some(ingress),
+                }),
                 ..Default::default()
             }),
             ..Default::default()
@@ -161,7 +197,10 @@ mod tests {
     }
 
     fn shown(drain: &Drain, services: &[(&ServiceKey, &Arc<Service>)]) -> Vec<String> {
-        let services = services.iter().map(|(key, it)| ((*key).clone(), (*it).clone())).collect();
+        let services = services
+            .iter()
+            .map(|(key, it)| ((*key).clone(), (*it).clone()))
+            .collect();
         drain
             .effective(&services)
             .iter()
@@ -179,7 +218,10 @@ mod tests {
         let mut drain = Drain::default();
         let (old, new) = (service(&["192.0.2.10"]), service(&["192.0.2.11"]));
         drain.changed(at(0), &web, &old, Some(&new));
-        assert_eq!(shown(&drain, &[(&web, &new)]), ["demo/web 192.0.2.11", "demo/web 192.0.2.10"]);
+        assert_eq!(
+            shown(&drain, &[(&web, &new)]),
+            ["demo/web 192.0.2.11", "demo/web 192.0.2.10"]
+        );
         assert_eq!(drain.next_deadline(), Some(at(2000)));
         assert!(!drain.expire(at(1999)));
         assert!(drain.expire(at(2000)));
@@ -188,7 +230,10 @@ mod tests {
 
     #[test]
     fn a_deleted_service_is_carried_until_another_has_its_address() {
-        let (web, shop) = (ServiceKey::new("demo", "web"), ServiceKey::new("demo", "shop"));
+        let (web, shop) = (
+            ServiceKey::new("demo", "web"),
+            ServiceKey::new("demo", "shop"),
+        );
         let mut drain = Drain::default();
         drain.changed(at(0), &web, &service(&["192.0.2.10"]), None);
         assert_eq!(shown(&drain, &[]), ["demo/web 192.0.2.10"]);

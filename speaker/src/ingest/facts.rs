@@ -74,8 +74,12 @@ impl Facts {
         match fact {
             Fact::Service(change) => put(&mut self.services, change, service_key),
             Fact::Slice(change) => self.take_slice(change),
-            Fact::Node(change) => put(&mut self.nodes, change, |node| name_of(node).map(Into::into)),
-            Fact::Pool(change) => put(&mut self.pools, change, |pool| name_of(pool).map(Into::into)),
+            Fact::Node(change) => put(&mut self.nodes, change, |node| {
+                name_of(node).map(Into::into)
+            }),
+            Fact::Pool(change) => put(&mut self.pools, change, |pool| {
+                name_of(pool).map(Into::into)
+            }),
             Fact::L2Advertisement(change) => put(&mut self.l2_advertisements, change, name_of),
             Fact::BgpAdvertisement(change) => put(&mut self.bgp_advertisements, change, name_of),
             Fact::BgpPeer(change) => put(&mut self.bgp_peers, change, name_of),
@@ -116,7 +120,10 @@ impl Facts {
 /// The key of a Service, or `None` if it has no name.
 pub fn service_key(service: &Service) -> Option<ServiceKey> {
     let name = service.metadata.name.as_deref()?;
-    Some(ServiceKey::new(service.metadata.namespace.as_deref().unwrap_or("default"), name))
+    Some(ServiceKey::new(
+        service.metadata.namespace.as_deref().unwrap_or("default"),
+        name,
+    ))
 }
 
 fn name_of<K: ResourceExt>(object: &K) -> Option<String> {
@@ -150,9 +157,8 @@ mod tests {
         let mut slice = EndpointSlice::default();
         slice.metadata.name = Some("web-1".into());
         slice.metadata.namespace = Some("demo".into());
-        slice.metadata.labels = service.map(|service| {
-            BTreeMap::from([(label::SLICE_SERVICE.to_owned(), service.to_owned())])
-        });
+        slice.metadata.labels = service
+            .map(|service| BTreeMap::from([(label::SLICE_SERVICE.to_owned(), service.to_owned())]));
         Arc::new(slice)
     }
 

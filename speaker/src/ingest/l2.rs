@@ -41,10 +41,15 @@ pub fn vips(facts: &Facts, lb_class: Option<&str>) -> BTreeMap<IpAddr, Announcea
             continue;
         }
         for address in ingress_addresses(service) {
-            let Some(pool) = pool_of(&ranges, address) else { continue };
+            let Some(pool) = pool_of(&ranges, address) else {
+                continue;
+            };
             found
                 .entry(address)
-                .or_insert_with(|| Announceable { pool: pool.clone(), users: BTreeMap::new() })
+                .or_insert_with(|| Announceable {
+                    pool: pool.clone(),
+                    users: BTreeMap::new(),
+                })
                 .users
                 .insert(key.clone(), user(facts, key, service, address));
         }
@@ -67,17 +72,26 @@ pub fn l2_view(
     };
     View {
         me: me.clone(),
-        nodes: facts.nodes.iter().map(|(name, object)| (name.clone(), node(name, object))).collect(),
+        nodes: facts
+            .nodes
+            .iter()
+            .map(|(name, object)| (name.clone(), node(name, object)))
+            .collect(),
         advertisements: facts
             .l2_advertisements
             .values()
-            .filter(|advertisement| super::finding::is_usable(*advertisement))
             .map(|advertisement| resolve(facts, advertisement))
             .collect(),
         vips: vips
             .iter()
             .map(|(address, vip)| {
-                (*address, Vip { pool: vip.pool.clone(), users: vip.users.clone() })
+                (
+                    *address,
+                    Vip {
+                        pool: vip.pool.clone(),
+                        users: vip.users.clone(),
+                    },
+                )
             })
             .collect(),
     }
@@ -98,9 +112,17 @@ pub fn ingress_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
 /// The ranges of each pool that can be read; an unreadable one is the allocator's to report.
 fn pool_ranges(facts: &Facts) -> Vec<(PoolName, Vec<AddressRange>)> {
     let readable = |pool: &IPAddressPool| {
-        pool.spec.addresses.iter().filter_map(|text| text.parse().ok()).collect()
+        pool.spec
+            .addresses
+            .iter()
+            .filter_map(|text| text.parse().ok())
+            .collect()
     };
-    facts.pools.iter().map(|(name, pool)| (name.clone(), readable(pool))).collect()
+    facts
+        .pools
+        .iter()
+        .map(|(name, pool)| (name.clone(), readable(pool)))
+        .collect()
 }
 
 fn pool_of(ranges: &[(PoolName, Vec<AddressRange>)], address: IpAddr) -> Option<&PoolName> {
@@ -124,7 +146,9 @@ fn user(facts: &Facts, key: &ServiceKey, service: &Service, address: IpAddr) -> 
     for endpoint in endpoints {
         let (is_ready, is_draining) = readiness(endpoint);
         has_endpoints |= is_ready || is_draining;
-        let Some(node) = endpoint.node_name.as_deref() else { continue };
+        let Some(node) = endpoint.node_name.as_deref() else {
+            continue;
+        };
         if is_ready {
             ready.insert(NodeName::from(node));
         } else if is_draining {
@@ -152,7 +176,11 @@ fn readiness(endpoint: &Endpoint) -> (bool, bool) {
 
 fn resolve(facts: &Facts, advertisement: &L2Advertisement) -> Advertisement {
     let spec = &advertisement.spec;
-    let interfaces = spec.interfaces.iter().map(|name| name.as_str().into()).collect::<BTreeSet<_>>();
+    let interfaces = spec
+        .interfaces
+        .iter()
+        .map(|name| name.as_str().into())
+        .collect::<BTreeSet<_>>();
     let mut preferences: BTreeMap<NodeName, u32> = BTreeMap::new();
     for preferred in &spec.preferred_node_selectors {
         let weight = u32::try_from(preferred.weight).unwrap_or(0);
@@ -165,10 +193,18 @@ fn resolve(facts: &Facts, advertisement: &L2Advertisement) -> Advertisement {
     }
     Advertisement {
         name: advertisement.name_any().into(),
-        pools: select_pools(facts, &spec.ip_address_pools, &spec.ip_address_pool_selectors),
+        pools: select_pools(
+            facts,
+            &spec.ip_address_pools,
+            &spec.ip_address_pool_selectors,
+        ),
         services: select_services(facts, &spec.service_selectors),
         nodes: select_nodes(facts, &spec.node_selectors),
-        interfaces: if interfaces.is_empty() { Selection::All } else { Selection::These(interfaces) },
+        interfaces: if interfaces.is_empty() {
+            Selection::All
+        } else {
+            Selection::These(interfaces)
+        },
         preferences,
     }
 }
@@ -184,7 +220,9 @@ pub(super) fn select_pools(
     }
     let mut chosen: BTreeSet<PoolName> = names.iter().map(|name| name.as_str().into()).collect();
     let labelled = facts.pools.iter().filter(|(_, pool)| {
-        selectors.iter().any(|selector| selector::matches(selector, pool.labels()))
+        selectors
+            .iter()
+            .any(|selector| selector::matches(selector, pool.labels()))
     });
     chosen.extend(labelled.map(|(name, _)| name.clone()));
     Selection::These(chosen)
@@ -196,10 +234,7 @@ pub(super) fn select_nodes(facts: &Facts, selectors: &[LabelSelector]) -> Select
 }
 
 /// Services by label; without selectors, every Service.
-pub(super) fn select_services(
-    facts: &Facts,
-    selectors: &[LabelSelector],
-) -> Selection<ServiceKey> {
+pub(super) fn select_services(facts: &Facts, selectors: &[LabelSelector]) -> Selection<ServiceKey> {
     select(&facts.services, selectors, |service| service.labels())
 }
 
@@ -212,14 +247,20 @@ fn select<T: Ord + Clone, K>(
         return Selection::All;
     }
     let matching = |object: &K| {
-        selectors.iter().any(|selector| selector::matches(selector, labels(object)))
+        selectors
+            .iter()
+            .any(|selector| selector::matches(selector, labels(object)))
     };
     Selection::These(
-        objects.iter().filter(|(_, object)| matching(object)).map(|(key, _)| key.clone()).collect(),
+        objects
+            .iter()
+            .filter(|(_, object)| matching(object))
+            .map(|(key, _)| key.clone())
+            .collect(),
     )
 }
 
-fn condition_is_true(node: &Node, wanted: &str) -> bool {
+pub(super) fn condition_is_true(node: &Node, wanted: &str) -> bool {
     node.status
         .iter()
         .flat_map(|status| status.conditions.iter().flatten())
