@@ -149,16 +149,6 @@ pub(crate) fn causes(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn deprecation(crd: &Value, version: &Value) -> String {
-    match text(version, "/deprecationWarning") {
-        "" => {
-            let (group, kind) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"));
-            format!("{group}/{} {kind} is deprecated", text(version, "/name"))
-        }
-        own => own.to_owned(),
-    }
-}
-
 /// One kind for each served version.
 pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
     let names = &crd["spec"]["names"];
@@ -195,7 +185,6 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
                 .flatten()
                 .map(|field| text(field, "/jsonPath").trim_start_matches('.').to_owned())
                 .collect(),
-            deprecation: flag(version, "deprecated").then(|| deprecation(crd, version)),
             storage_version: storage_version.to_owned(),
         })),
     };

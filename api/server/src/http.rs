@@ -15,6 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::Shared;
+use crate::admission::ENDPOINTS_DEPRECATED;
 use crate::crud::{Call, DeleteOptions, Part, Written};
 use crate::decode::{self, FieldValidation};
 use crate::discovery;
@@ -329,13 +330,21 @@ impl ApiRequest<'_> {
             now: Timestamp::now(),
             dry_run: self.query.dry_run(options)?,
             validation,
-            warnings: self.kind.warnings(),
+            warnings: Vec::new(),
         })
     }
 
     fn media_type(&self) -> &str {
         let whole = header_text(self.parts, &header::CONTENT_TYPE);
         whole.split(';').next().unwrap_or_default().trim()
+    }
+
+    fn read_warnings(&self) -> Vec<String> {
+        let endpoints = self.kind.is("endpoints");
+        endpoints
+            .then(|| ENDPOINTS_DEPRECATED.to_owned())
+            .into_iter()
+            .collect()
     }
 
     fn get(&self, name: &str) -> Result<Response<Body>, ApiError> {
@@ -346,7 +355,7 @@ impl ApiRequest<'_> {
             writer.form,
             200,
             &writer.object(&object, call.now, true),
-            &self.kind.warnings(),
+            &self.read_warnings(),
         )
     }
 
@@ -359,13 +368,13 @@ impl ApiRequest<'_> {
         if writer.form == Form::Yaml {
             let value: Value = serde_json::from_slice(&body)
                 .map_err(|error| ApiError::internal(error.to_string()))?;
-            return encode(writer.form, 200, &value, &self.kind.warnings());
+            return encode(writer.form, 200, &value, &self.read_warnings());
         }
         Ok(answer(
             200,
             writer.form.content_type(),
             body,
-            &self.kind.warnings(),
+            &self.read_warnings(),
         ))
     }
 
@@ -399,7 +408,7 @@ impl ApiRequest<'_> {
         );
         let frames = futures::stream::unfold(watch, Watch::next)
             .map(|frame| Ok::<_, Infallible>(Frame::data(frame)));
-        let mut response = answer(200, "application/json", Vec::new(), &self.kind.warnings());
+        let mut response = answer(200, "application/json", Vec::new(), &self.read_warnings());
         *response.body_mut() = BodyExt::boxed_unsync(StreamBody::new(frames));
         Ok(response)
     }
@@ -510,7 +519,6 @@ impl ApiRequest<'_> {
             propagation,
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
-            cascades: false,
         };
         Ok((options, call))
     }

@@ -26,13 +26,11 @@ use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 mod admission;
-mod configuration;
 mod convert;
 mod crd;
 mod crud;
@@ -81,8 +79,6 @@ pub struct Config {
     pub namespaces: Vec<String>,
     /// Port of this server; makes the Service `default/kubernetes` with the first cluster address, as a real cluster has it.
     pub kubernetes_service: Option<u16>,
-    /// The namespace that `metallb.io` objects must be in.
-    pub config_namespace: String,
     /// Seed of uids and random picks; none: from the kernel.
     pub seed: Option<u64>,
 }
@@ -106,7 +102,6 @@ impl Default for Config {
             log_limit: 65_536,
             namespaces: namespaces.map(str::to_owned).to_vec(),
             kubernetes_service: None,
-            config_namespace: "metallb-system".into(),
             seed: None,
         }
     }
@@ -164,7 +159,6 @@ impl Server {
             store: Store::new(config.log_limit),
             registry: Arc::new(Registry::new()),
             services: Services::new(&config.service_cidrs, config.node_port_range)?,
-            config_namespace: config.config_namespace.clone(),
             random: Random::new(seed),
         };
         let (revision, _) = tokio::sync::watch::channel(state.store.revision());
@@ -226,16 +220,9 @@ impl Server {
     }
 
     /// Makes custom resources known. Errors: the first CRD that is refused.
-    pub fn install_crds(
-        &self,
-        crds: impl IntoIterator<Item = impl Serialize>,
-    ) -> Result<(), ApiError> {
-        for crd in crds {
-            let crd =
-                serde_json::to_value(crd).map_err(|error| ApiError::internal(error.to_string()))?;
-            self.create(crd)?;
-        }
-        Ok(())
+    pub fn install_crds(&self, crds: impl IntoIterator<Item = Value>) -> Result<(), ApiError> {
+        crds.into_iter()
+            .try_for_each(|crd| self.create(crd).map(drop))
     }
 
     /// Serves on these listeners until `shutdown` resolves; open connections are then dropped.

@@ -189,9 +189,6 @@ pub(crate) fn list(
         )
     };
     let mut metadata = json!({"resourceVersion": at.to_string()});
-    if kind.custom().is_some() {
-        metadata["continue"] = json!("");
-    }
     if let Some(last) = page.last {
         metadata["continue"] = json!(write_token(at, &last));
         if selection.is_everything() {

@@ -1,4 +1,48 @@
-//! The `roadstead` program.
+//! The `roadstead` program: every role of it is a subcommand.
+//!
+//! Owns flags, logging and exit codes; this is the one place where errors become text. Never decides anything else.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod demo;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Gives Kubernetes Services their addresses, tells the network where they live, and carries their packets.
+#[derive(Debug, Parser)]
+#[command(name = "roadstead", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// Shows a whole cluster on this machine, in namespaces of its own: nodes, pods, a LAN, a BGP router, clients
+    Demo(demo::Flags),
+}
+
+/// What ends a role too early.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.role {
+        Role::Demo(flags) => demo::main(&flags),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("roadstead: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Logs go to standard error; `RUST_LOG` says how much.
+fn log(default: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+}

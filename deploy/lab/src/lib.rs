@@ -4,10 +4,18 @@
 //! Never decides what Roadstead decides, and never touches the machine's own network.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
+pub mod control_plane;
+pub mod demo;
 pub mod error;
+pub mod kubelet;
+pub mod look;
 pub mod netns;
+pub mod objects;
+pub mod outcome;
 pub mod pod;
 pub mod probe;
+pub mod processes;
 pub mod router;
 pub mod sandbox;
 pub mod topology;

@@ -5,6 +5,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
+    net::IpAddr,
     process::{Child, Command, Stdio},
     sync::Arc,
     thread,
@@ -14,6 +15,8 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, setns, unshare},
 };
+
+use serde_json::Value;
 
 use crate::error::{Doing as _, Error, Result};
 
@@ -58,6 +61,16 @@ impl NetNs {
         Ok(Self {
             name: name.into(),
             handle: Arc::new(handle),
+        })
+    }
+
+    /// The namespace that goes by this name in the lab.
+    pub fn named(name: &str) -> Result<Self> {
+        let handle = File::open(format!("/run/netns/{name}"));
+        let handle = Arc::new(handle.doing(format!("looking for the namespace {name}"))?);
+        Ok(Self {
+            name: name.into(),
+            handle,
         })
     }
 
@@ -120,6 +133,38 @@ impl NetNs {
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         Err(Error::because(format!("{}: {lines}", doing()), said))
+    }
+
+    /// What `ip -j` answers.
+    pub fn ip_json(&self, arguments: &[&str]) -> Result<Value> {
+        let mut command = Command::new("ip");
+        command.arg("-j").args(arguments).stdin(Stdio::null());
+        let output = self
+            .run(|| command.output())
+            .doing(format!("ip in {}", self.name))?;
+        // nothing found is an empty answer, not an empty list
+        if output.stdout.trim_ascii().is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&output.stdout).doing(format!("ip in {}", self.name))
+    }
+
+    /// The hardware address that this host knows for a neighbour.
+    pub fn neighbour(&self, address: IpAddr) -> Result<Option<String>> {
+        let found = self.ip_json(&["neigh", "show", "to", &address.to_string()])?;
+        Ok(found[0]["lladdr"].as_str().map(str::to_owned))
+    }
+
+    /// The hardware address of its `eth0`.
+    pub fn hardware_address(&self) -> Result<String> {
+        let link = self.ip_json(&["link", "show", "dev", "eth0"])?;
+        let address = link[0]["address"].as_str().map(str::to_owned);
+        address.ok_or_else(|| {
+            Error::because(
+                format!("looking at eth0 of {}", self.name),
+                "it has no address",
+            )
+        })
     }
 
     /// Sets `net.…` sysctls, written `ipv4/ip_forward`.

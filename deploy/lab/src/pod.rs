@@ -3,7 +3,7 @@
 //! Never knows Kubernetes objects; `kubelet` does.
 
 use std::{
-    net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
     sync::Arc,
 };
 
@@ -62,6 +62,12 @@ impl Pod {
         let _ = self.ns.ip("link del eth0");
         self.ns.forget_name();
     }
+}
+
+/// The network of the running pod with this address.
+pub fn namespace_of(address: Ipv4Addr) -> Result<NetNs> {
+    let [_, _, node, host] = address.octets();
+    NetNs::named(&format!("n{node}-pod{host}"))
 }
 
 /// A point-to-point link to the node, without a bridge: what a pod sees as its caller is what the node made of it.

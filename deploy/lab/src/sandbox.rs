@@ -8,6 +8,8 @@ use std::{
     fs,
     net::TcpListener,
     os::fd::{AsFd as _, OwnedFd},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
 };
 
@@ -18,17 +20,26 @@ use nix::{
         prctl,
         signal::{SigSet, Signal, kill},
     },
-    unistd::{Pid, getgid, getuid},
+    unistd::{Pid, getgid, getuid, mkdtemp},
 };
 
 use crate::error::{Doing as _, Error, Result};
 
-/// Set in the inner process.
-const INSIDE: &str = "ROADSTEAD_LAB_INSIDE";
+/// Set in the inner process, to the folder that the outer one made for it.
+const FOLDER: &str = "ROADSTEAD_LAB_FOLDER";
+
+/// What the inner process gets from the outer one.
+#[derive(Debug)]
+pub struct Inside {
+    /// Listens in the namespace that the outer process was started in, so that the user's shell reaches it.
+    pub listener: TcpListener,
+    /// For files that the user's shell may read; the outer process removes it at the end.
+    pub folder: PathBuf,
+}
 
 /// Whether this process is the inner one.
 pub fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
+    std::env::var_os(FOLDER).is_some()
 }
 
 /// Starts this program again with the same arguments in new namespaces, with `listener` as its standard input, and waits
@@ -36,19 +47,34 @@ pub fn is_inside() -> bool {
 pub fn enter(listener: TcpListener) -> Result<ExitCode> {
     let signals = block_signals()?;
     unshare_all()?;
+    let folder = mkdtemp(&std::env::temp_dir().join("roadstead-XXXXXX"));
+    let folder = folder.doing("making a folder for the lab")?;
+    let status = run_inside(listener, &folder, &signals);
+    fs::remove_dir_all(&folder).doing("removing the lab's folder")?;
+    Ok(exit_code(status?))
+}
+
+fn run_inside(listener: TcpListener, folder: &Path, signals: &SigSet) -> Result<ExitStatus> {
     let mut child = Command::new("/proc/self/exe")
+        .arg0(std::env::args_os().next().unwrap_or_default())
         .args(std::env::args_os().skip(1))
-        .env(INSIDE, "1")
+        .env(FOLDER, folder)
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .spawn()
         .doing("starting the lab in its namespaces")?;
-    let status = wait(&mut child, &signals)?;
-    Ok(exit_code(status))
+    wait(&mut child, signals)
 }
 
 /// What the inner process does first: ties its life to the outer one, makes its mounts private, gets a `/proc` of its own
-/// and an empty `/run` for names of namespaces. Returns the listener that the outer process opened.
-pub fn settle() -> Result<TcpListener> {
+/// and an empty `/run` for names of namespaces.
+pub fn settle() -> Result<Inside> {
+    let folder = std::env::var_os(FOLDER);
+    let folder = folder.ok_or_else(|| {
+        Error::because(
+            "settling in the lab",
+            "it was not started by its outer process",
+        )
+    })?;
     prctl::set_pdeathsig(Signal::SIGKILL).doing("tying the lab to its starter")?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
@@ -59,9 +85,11 @@ pub fn settle() -> Result<TcpListener> {
         .doing("mounting the lab's /run")?;
     fs::create_dir("/run/netns").doing("making /run/netns")?;
     let listener = std::io::stdin().as_fd().try_clone_to_owned();
-    Ok(TcpListener::from(
-        listener.doing("taking over the listener")?,
-    ))
+    let listener = TcpListener::from(listener.doing("taking over the listener")?);
+    Ok(Inside {
+        listener,
+        folder: folder.into(),
+    })
 }
 
 fn unshare_all() -> Result<()> {

@@ -8,13 +8,13 @@ use std::{
     process::ExitCode,
 };
 
-use crate::sandbox;
+use crate::sandbox::{self, Inside};
 
 /// A test: its name, a sentence, and its body, which panics when it fails.
 pub type Trial<'a> = (&'static str, Box<dyn FnOnce() + 'a>);
 
 /// Runs `body` inside the lab's namespaces, with the tests that the command line asks for picked by its argument.
-pub fn main(body: impl FnOnce(&Runner)) -> ExitCode {
+pub fn main(body: impl FnOnce(&Runner, Inside)) -> ExitCode {
     if !sandbox::is_inside() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         return sandbox::enter(listener).unwrap_or_else(|error| {
@@ -22,9 +22,9 @@ pub fn main(body: impl FnOnce(&Runner)) -> ExitCode {
             ExitCode::SUCCESS
         });
     }
-    sandbox::settle().expect("the lab's namespaces can be settled in");
+    let inside = sandbox::settle().expect("the lab's namespaces can be settled in");
     let runner = Runner::from_command_line();
-    body(&runner);
+    body(&runner, inside);
     runner.finish()
 }
 

@@ -18,7 +18,7 @@ use lab::{
 };
 
 fn main() -> ExitCode {
-    trial::main(|runner| {
+    trial::main(|runner, _| {
         let run_time = tokio::runtime::Runtime::new().expect("a run time starts");
         let _inside = run_time.enter();
         let topology = Topology::build().expect("the lab's network comes up");

@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use super::defaults::is_reachable_from_outside;
 use super::{NONE, Type, cluster_ips, families, has_health_port, is_headless, ports, spec_of};
 use crate::crud::Part;
-use crate::names::{self, ip_problem, special_address};
+use crate::names;
 use crate::status_error::Cause;
 
 const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
+const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 
@@ -219,6 +220,27 @@ fn qualified(field: &str, text: &str, causes: &mut Vec<Cause>) {
     causes.extend(problems.map(|problem| Cause::invalid(field, &json!(text), problem)));
 }
 
+/// Why a text is no good address, if it is none.
+fn ip_problem(text: &str) -> Option<&'static str> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address")
+        }
+        Ok(_) => None,
+        Err(_) => {
+            let octets: Vec<&str> = text.split('.').collect();
+            let number =
+                |octet: &&str| octet.len() <= 3 && !octet.is_empty() && octet.parse::<u8>().is_ok();
+            let zeros = octets.len() == 4 && octets.iter().all(number);
+            Some(if zeros {
+                "must not have leading 0s"
+            } else {
+                NOT_AN_IP
+            })
+        }
+    }
+}
+
 fn cluster_addresses(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     const FIELD: &str = "spec.clusterIPs";
     let ips = cluster_ips(spec);
@@ -326,6 +348,28 @@ fn external_addresses(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
         causes.extend(problem.map(|problem| {
             Cause::invalid(format!("spec.externalIPs[{index}]"), &json!(text), problem)
         }));
+    }
+}
+
+/// Addresses that nobody outside of a host can send to.
+fn special_address(ip: IpAddr) -> Option<String> {
+    let (link_local, link_multicast) = match ip {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets().starts_with(&[224, 0, 0])),
+        IpAddr::V6(ip) => (
+            ip.is_unicast_link_local(),
+            ip.octets().starts_with(&[0xff, 0x02]),
+        ),
+    };
+    if ip.is_unspecified() {
+        Some(format!("may not be unspecified ({ip})"))
+    } else if ip.is_loopback() {
+        Some("may not be in the loopback range (127.0.0.0/8, ::1/128)".into())
+    } else if link_local {
+        Some("may not be in the link-local range (169.254.0.0/16, fe80::/10)".into())
+    } else {
+        link_multicast.then(|| {
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".into()
+        })
     }
 }
 

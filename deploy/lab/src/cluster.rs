@@ -1,0 +1,130 @@
+//! The whole cluster of the lab: control plane in this process, an allocator and a speaker per node as children.
+//!
+//! Owns what is started and in which order. Never writes a Service's status nor a slice.
+
+use std::{net::TcpListener, path::PathBuf};
+
+use kube::Client;
+use tokio::task::JoinSet;
+
+use crate::{
+    control_plane::ControlPlane,
+    error::{Doing as _, Error, Result},
+    kubelet,
+    look::NAMESPACE,
+    processes::Processes,
+    router::Router,
+    sandbox::Inside,
+    topology::{API, Node, Topology},
+};
+
+/// Port of the API server on the lab's LAN.
+const API_PORT: u16 = 6443;
+
+/// A running cluster; dropping it ends it.
+pub struct Cluster {
+    /// Its network.
+    pub topology: Topology,
+    /// A client with all rights.
+    pub client: Client,
+    /// The router's BGP daemon, where the machine has one.
+    pub router: Option<Router>,
+    /// For the user's shell.
+    pub kubeconfig: PathBuf,
+    processes: Processes,
+    kubeconfig_on_the_lan: PathBuf,
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Builds the network and starts everything in it. `binary` is the `roadstead` program.
+    pub async fn start(inside: Inside, binary: PathBuf, with_bgp: bool) -> Result<Self> {
+        let topology = Topology::build()?;
+        let folder = inside.folder;
+        let lan = TcpListener::bind((API, API_PORT)).doing("listening on the lab's LAN")?;
+        let mut tasks = JoinSet::new();
+        let listeners = vec![inside.listener, lan];
+        let control_plane = ControlPlane::start(listeners, &folder, NAMESPACE, &mut tasks).await?;
+        let ControlPlane {
+            client,
+            kubeconfigs,
+        } = control_plane;
+        let [kubeconfig, kubeconfig_on_the_lan] = <[PathBuf; 2]>::try_from(kubeconfigs)
+            .map_err(|_| Error::because("starting the API server", "not two kubeconfig files"))?;
+        kubelet::register(&client, &topology).await?;
+        tasks.spawn(kubelet::run(client.clone(), topology.nodes.clone()));
+        let router = with_bgp
+            .then(|| Router::start(&topology.router, &folder))
+            .transpose()?;
+        let mut cluster = Self {
+            topology,
+            client,
+            router,
+            kubeconfig,
+            processes: Processes::new(binary, folder),
+            kubeconfig_on_the_lan,
+            _tasks: tasks,
+        };
+        cluster.start_allocator()?;
+        for node in cluster.topology.nodes.clone() {
+            cluster.start_speaker(&node)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts the allocator, beside the API server.
+    pub fn start_allocator(&mut self) -> Result<()> {
+        let kubeconfig = self.kubeconfig_on_the_lan.display().to_string();
+        let arguments = ["allocator", "--kubeconfig", &kubeconfig];
+        self.processes
+            .start("allocator", &self.topology.lan, &arguments)
+    }
+
+    /// Kills the allocator.
+    pub fn kill_allocator(&mut self) -> Result<()> {
+        self.processes.kill("allocator")
+    }
+
+    /// Starts a node's speaker.
+    pub fn start_speaker(&mut self, node: &Node) -> Result<()> {
+        let (name, kubeconfig) = (
+            node.name(),
+            self.kubeconfig_on_the_lan.display().to_string(),
+        );
+        let arguments = ["speaker", "--kubeconfig", &kubeconfig, "--node-name", &name];
+        self.processes
+            .start(&format!("speaker-{name}"), &node.ns, &arguments)
+    }
+
+    /// Kills a node's speaker.
+    pub fn kill_speaker(&mut self, name: &str) -> Result<()> {
+        self.processes.kill(&format!("speaker-{name}"))
+    }
+
+    /// A node dies: its speaker is killed and its cable is out, at once.
+    pub fn power_off(&mut self, name: &str) -> Result<()> {
+        if let Some(node) = self.topology.node(name) {
+            node.cable(&self.topology.lan, false)?;
+        }
+        self.kill_speaker(name)
+    }
+
+    /// The node is back, and its speaker starts anew.
+    pub fn power_on(&mut self, name: &str) -> Result<()> {
+        let Some(node) = self.topology.node(name).cloned() else {
+            return Ok(());
+        };
+        node.cable(&self.topology.lan, true)?;
+        self.start_speaker(&node)
+    }
+
+    /// Children that have ended by themselves, and the end of their logs.
+    pub fn ended(&mut self) -> Vec<String> {
+        self.processes.ended()
+    }
+
+    /// The end of every child's log.
+    pub fn logs(&self) -> String {
+        self.processes.troubles()
+    }
+}

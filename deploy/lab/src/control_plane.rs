@@ -1,0 +1,106 @@
+//! The control plane in this process: the API server on the listeners it is given, and the controllers.
+//!
+//! Never decides what runs on nodes; a kubelet, played or real, does.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use api_server::{Config, Identity, Server};
+use kube::Client;
+use serde_yaml_ng::Value;
+use tokio::task::JoinSet;
+
+use crate::error::{Doing as _, Error, Result};
+
+/// A running control plane.
+pub struct ControlPlane {
+    /// A client with all rights.
+    pub client: Client,
+    /// One kubeconfig for each listener, in their order.
+    pub kubeconfigs: Vec<PathBuf>,
+}
+
+impl ControlPlane {
+    /// Starts the API server and the controllers as tasks of `tasks`. For each listener a kubeconfig is written into
+    /// `folder`, readable by its owner only, with `namespace` as the default. Our own client uses the last listener.
+    pub async fn start(
+        listeners: Vec<TcpListener>,
+        folder: &Path,
+        namespace: &str,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Self> {
+        const DOING: &str = "starting the API server";
+        let addresses: Vec<SocketAddr> = listeners
+            .iter()
+            .map(TcpListener::local_addr)
+            .collect::<Result<_, _>>()
+            .doing(DOING)?;
+        let names: Vec<String> = addresses
+            .iter()
+            .map(|address| address.ip().to_string())
+            .collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.extend(["localhost", "127.0.0.1"]);
+        names.dedup();
+        let identity = Identity::generate(&names).doing(DOING)?;
+        let server = Server::new(&Config::default(), &identity).doing(DOING)?;
+        let crds = api_types::crds().into_iter().map(serde_json::to_value);
+        let crds = crds.collect::<Result<Vec<_>, _>>().doing(DOING)?;
+        server.install_crds(crds).doing(DOING)?;
+        tasks.spawn(async move {
+            if let Err(error) = server.serve(listeners, std::future::pending()).await {
+                tracing::error!(%error, "API server ended");
+            }
+        });
+        let kubeconfigs = write_kubeconfigs(&identity, &addresses, folder, namespace)?;
+        let ours = kubeconfigs.last().map(PathBuf::as_path);
+        let client = api_client::connect(ours).await.doing(DOING)?;
+        Ok(Self {
+            client,
+            kubeconfigs,
+        })
+    }
+}
+
+fn write_kubeconfigs(
+    identity: &Identity,
+    addresses: &[SocketAddr],
+    folder: &Path,
+    namespace: &str,
+) -> Result<Vec<PathBuf>> {
+    let write = |(number, address): (usize, &SocketAddr)| {
+        let name = if number == 0 {
+            "kubeconfig".to_owned()
+        } else {
+            format!("kubeconfig-{number}")
+        };
+        let path = folder.join(name);
+        let text = identity.kubeconfig(&Identity::url(address.ip(), address.port()));
+        let text = with_namespace(&text, namespace)?;
+        fs::write(&path, text).doing(format!("writing {}", path.display()))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            .doing(format!("closing {}", path.display()))?;
+        Ok(path)
+    };
+    addresses.iter().enumerate().map(write).collect()
+}
+
+/// The kubeconfig with this default namespace in its context
+fn with_namespace(kubeconfig: &str, namespace: &str) -> Result<String> {
+    const DOING: &str = "writing a kubeconfig";
+    let mut config: Value = serde_yaml_ng::from_str(kubeconfig).doing(DOING)?;
+    let context = config
+        .get_mut("contexts")
+        .and_then(|contexts| contexts.get_mut(0));
+    let context = context
+        .and_then(|named| named.get_mut("context"))
+        .and_then(Value::as_mapping_mut);
+    let context = context
+        .ok_or_else(|| Error::because(DOING, "the API server wrote one without a context"))?;
+    context.insert("namespace".into(), namespace.into());
+    serde_yaml_ng::to_string(&config).doing(DOING)
+}
