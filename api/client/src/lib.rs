@@ -14,4 +14,4 @@ pub mod write;
 
 pub use backoff::Backoff;
 pub use connect::{ConnectError, connect};
-pub use informer::{Change, Invalid, informer};
+pub use informer::{Change, Invalid, informer, informer_of};

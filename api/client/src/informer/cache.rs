@@ -55,7 +55,7 @@ fn unreadable<K>(broken: InvalidObject) -> Change<K> {
     }))
 }
 
-impl<K: Resource<DynamicType = ()>> Cache<K> {
+impl<K: Resource> Cache<K> {
     /// A list begins; one that was cut short is forgotten.
     pub(super) fn begin_list(&mut self) {
         self.listed.clear();

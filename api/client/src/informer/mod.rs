@@ -75,13 +75,29 @@ pub struct Invalid {
 }
 
 /// Watches the kind behind `api`. `config` gives selectors, page size and whether lists are streamed.
-pub fn informer<K>(api: Api<K>, config: Config) -> impl Stream<Item = Change<K>> + Send + Unpin
+pub fn informer<K>(
+    api: Api<K>,
+    config: Config,
+) -> impl Stream<Item = Change<K>> + Send + Unpin + use<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    informer_of(api, &K::kind(&()), config)
+}
+
+/// The same for a kind that is known at run time only; `kind` is its name in the log.
+pub fn informer_of<K>(
+    api: Api<K>,
+    kind: &str,
+    config: Config,
+) -> impl Stream<Item = Change<K>> + Send + Unpin + use<K>
+where
+    K: Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let (changes, mut receiver) = mpsc::channel(QUEUE);
     let url = api.resource_url().to_owned();
     let informer = Informer {
+        kind: kind.to_owned(),
         request: Request::new(url),
         client: api.into_client(),
         config,
@@ -105,6 +121,7 @@ enum End {
 }
 
 struct Informer<K> {
+    kind: String,
     request: Request,
     client: Client,
     config: Config,
@@ -115,7 +132,7 @@ struct Informer<K> {
 
 impl<K> Informer<K>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    K: Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     async fn run(mut self) {
         let closed = self.changes.clone();
@@ -123,7 +140,7 @@ where
             () = closed.closed() => {}
             () = self.list_and_watch() => {}
         }
-        debug!(kind = %K::kind(&()), "informer ended");
+        debug!(kind = self.kind, "informer ended");
     }
 
     /// Lists, watches, and lists again, until nobody listens.
@@ -148,7 +165,13 @@ where
     /// Waits after a failure.
     async fn wait(&mut self, reason: &'static str, cause: &str) {
         let gap = self.backoff.next_gap(random());
-        warn!(kind = %K::kind(&()), reason, cause, gap_ms = gap.as_millis(), "watch restarted");
+        warn!(
+            kind = self.kind,
+            reason,
+            cause,
+            gap_ms = gap.as_millis(),
+            "watch restarted"
+        );
         tokio::time::sleep(gap).await;
     }
 

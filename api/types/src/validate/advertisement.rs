@@ -171,10 +171,8 @@ pub(super) fn aggregation<'a>(
 }
 
 fn cause_family(cause: &Cause) -> IpFamily {
-    match cause {
-        Cause::Aggregation { range, .. } if range.contains(':') => IpFamily::V6,
-        _ => IpFamily::V4,
-    }
+    let is_v6 = matches!(cause, Cause::Aggregation { range, .. } if range.contains(':'));
+    if is_v6 { IpFamily::V6 } else { IpFamily::V4 }
 }
 
 /// Whether the advertisement is for this pool.

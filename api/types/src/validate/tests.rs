@@ -188,7 +188,7 @@ fn an_aggregate_stays_inside_the_pool() {
     );
 }
 
-/// One LOCAL_PREF per prefix, peer and node: case B041 with its five orders.
+/// One `LOCAL_PREF` per prefix, peer and node: case B041 with its five orders.
 #[test]
 fn b041_local_prefs_may_differ_only_where_routes_do() {
     let pool = || {
@@ -268,6 +268,7 @@ fn peer(change: &Value) -> Value {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn the_fields_of_a_peer_are_checked_one_by_one() {
     for (change, wanted) in [
         (json!({}), None),
