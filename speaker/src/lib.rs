@@ -11,5 +11,10 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod config;
 mod drain;
 pub mod ingest;
+mod status;
+mod watches;
+
+pub use config::Config;

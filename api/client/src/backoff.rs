@@ -45,7 +45,7 @@ impl Backoff {
 }
 
 /// A number to stretch gaps with. Not for secrets.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0_u8)
 }

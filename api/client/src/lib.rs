@@ -12,6 +12,6 @@ mod informer;
 pub mod lease;
 pub mod write;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, random};
 pub use connect::{ConnectError, connect};
 pub use informer::{Change, Invalid, informer, informer_of};

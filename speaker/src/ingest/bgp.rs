@@ -10,12 +10,12 @@ use std::{
 };
 
 use api_model::{AddressRange, Asn, NodeName, Port};
-use api_types::{BGPAdvertisement, BGPPeer, GoDuration, names::label, selector};
+use api_types::{BGPAdvertisement, BGPPeer, BGPPeerSpec, GoDuration, names::label, selector};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use speaker_bgp::{
-    Advertisement, AdvertisementView, AnnouncedAddress, NodeAddresses, PeerConfig, PeerName,
-    PoolSpan, RemoteAsn, Timers,
+    Advertisement, AdvertisementView, AnnouncedAddress, NodeAddresses, Password, PeerConfig,
+    PeerName, PoolSpan, RemoteAsn, Timers,
 };
 use speaker_l2::candidate::Selection;
 
@@ -46,11 +46,11 @@ pub fn bgp_view(
     let Some(node) = facts.nodes.get(me) else {
         return ingest;
     };
-    for (name, peer) in &facts.bgp_peers {
+    for (name, peer) in &facts.config.bgp_peers {
         if !selector::matches_any_or_none_given(&peer.spec.node_selectors, node.labels()) {
             continue;
         }
-        match peer_config(name, peer, me, node) {
+        match peer_config(facts, name, peer, me, node) {
             Ok(config) => ingest.view.peers.push(config),
             Err(message) => ingest
                 .findings
@@ -58,6 +58,7 @@ pub fn bgp_view(
         }
     }
     ingest.view.advertisements = facts
+        .config
         .bgp_advertisements
         .values()
         .filter(|advertisement| applies_here(facts, advertisement, me))
@@ -68,6 +69,7 @@ pub fn bgp_view(
         ingest.view.announced = announced(vips, me, programmed);
     }
     ingest.view.pools = facts
+        .config
         .pools
         .iter()
         .map(|(name, pool)| {
@@ -81,6 +83,7 @@ pub fn bgp_view(
         })
         .collect();
     ingest.view.aliases = facts
+        .config
         .communities
         .values()
         .flat_map(|object| &object.spec.communities)
@@ -146,6 +149,7 @@ fn only<T>(selection: Selection<T>) -> Option<BTreeSet<T>> {
 }
 
 fn peer_config(
+    facts: &Facts,
     name: &str,
     peer: &BGPPeer,
     me: &NodeName,
@@ -154,17 +158,6 @@ fn peer_config(
     let spec = &peer.spec;
     if !spec.interface.is_empty() {
         return Err("interface: sessions over an interface without address are not built yet; write peerAddress".into());
-    }
-    if spec
-        .password_secret
-        .as_ref()
-        .and_then(|secret| secret.name.as_ref())
-        .is_some()
-    {
-        return Err("passwordSecret: TCP MD5 is not built yet, and a session without the password would not be what was asked for".into());
-    }
-    if !spec.password.is_empty() {
-        return Err("password: TCP MD5 is not built yet, and a session without the password would not be what was asked for".into());
     }
     if !spec.vrf.is_empty() {
         return Err("vrf: sessions inside a VRF are not built yet".into());
@@ -194,13 +187,33 @@ fn peer_config(
         ebgp_multi_hop: spec.ebgp_multi_hop.unwrap_or(false),
         families: PeerConfig::families(address, spec.dual_stack_address_family),
         node_addresses: node_addresses(&addresses),
-        password: None,
+        password: password(facts, spec)?,
     };
     config.check().map_err(|error| error.to_string())?;
     Ok(config)
 }
 
-fn remote_asn(spec: &api_types::BGPPeerSpec) -> RemoteAsn {
+/// `password`, or the key `password` of the Secret; a Secret that is not there leaves the peer out, since a session
+/// without the password would not be what was asked for.
+fn password(facts: &Facts, spec: &BGPPeerSpec) -> Result<Option<Password>, String> {
+    let Some(name) = spec.secret_name() else {
+        return Ok(non_empty(&spec.password).map(Password::from));
+    };
+    let fault = |what: &str| Err(format!("passwordSecret.name: Secret {name:?} {what}"));
+    let Some(secret) = facts.config.secrets.get(name) else {
+        return fault("is not in the configuration namespace");
+    };
+    if secret.type_.as_deref() != Some("kubernetes.io/basic-auth") {
+        return fault("must be of type kubernetes.io/basic-auth");
+    }
+    let bytes = secret.data.as_ref().and_then(|data| data.get("password"));
+    match bytes.and_then(|bytes| std::str::from_utf8(&bytes.0).ok()) {
+        Some(text) => Ok(Some(text.into())),
+        None => fault("has no text under the key password"),
+    }
+}
+
+fn remote_asn(spec: &BGPPeerSpec) -> RemoteAsn {
     match spec.dynamic_asn {
         Some(api_types::DynamicAsn::Internal) => RemoteAsn::Internal,
         Some(api_types::DynamicAsn::External) => RemoteAsn::External,

@@ -7,10 +7,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use api_model::{NodeName, PoolName, ServiceKey};
 use api_types::{
-    BGPAdvertisement, BGPPeer, Community, IPAddressPool, L2Advertisement, names::label,
+    BFDProfile, BGPAdvertisement, BGPPeer, Community, IPAddressPool, L2Advertisement, names::label,
 };
 use k8s_openapi::api::{
-    core::v1::{Node, Service},
+    core::v1::{Node, Secret, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::ResourceExt;
@@ -41,8 +41,12 @@ pub enum Fact {
     BgpAdvertisement(Change<BGPAdvertisement>),
     /// A BGP peer.
     BgpPeer(Change<BGPPeer>),
+    /// A BFD profile; only checked, there are no BFD sessions yet.
+    BfdProfile(Change<BFDProfile>),
     /// Community aliases.
     Community(Change<Community>),
+    /// A Secret that a peer's password may stand in.
+    Secret(Change<Secret>),
 }
 
 /// Everything known. Ordered, so that what is derived from it is stable.
@@ -54,6 +58,17 @@ pub struct Facts {
     pub slices: BTreeMap<ServiceKey, BTreeMap<String, Arc<EndpointSlice>>>,
     /// Nodes.
     pub nodes: BTreeMap<NodeName, Arc<Node>>,
+    /// Configuration as it is stored.
+    pub stored: Configuration,
+    /// The part of it that can be used: see [`Facts::check`].
+    pub config: Configuration,
+    /// Namespace and name of a slice to the Service it is filed under.
+    slice_owners: BTreeMap<(String, String), ServiceKey>,
+}
+
+/// Objects of the configuration namespace, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
     /// Pools.
     pub pools: BTreeMap<PoolName, Arc<IPAddressPool>>,
     /// Layer 2 advertisements by name.
@@ -62,10 +77,12 @@ pub struct Facts {
     pub bgp_advertisements: BTreeMap<String, Arc<BGPAdvertisement>>,
     /// BGP peers by name.
     pub bgp_peers: BTreeMap<String, Arc<BGPPeer>>,
+    /// BFD profiles by name.
+    pub bfd_profiles: BTreeMap<String, Arc<BFDProfile>>,
+    /// Secrets of the configuration namespace by name.
+    pub secrets: BTreeMap<String, Arc<Secret>>,
     /// Community objects by name.
     pub communities: BTreeMap<String, Arc<Community>>,
-    /// Namespace and name of a slice to the Service it is filed under.
-    slice_owners: BTreeMap<(String, String), ServiceKey>,
 }
 
 impl Facts {
@@ -77,13 +94,19 @@ impl Facts {
             Fact::Node(change) => put(&mut self.nodes, change, |node| {
                 name_of(node).map(Into::into)
             }),
-            Fact::Pool(change) => put(&mut self.pools, change, |pool| {
+            Fact::Pool(change) => put(&mut self.stored.pools, change, |pool| {
                 name_of(pool).map(Into::into)
             }),
-            Fact::L2Advertisement(change) => put(&mut self.l2_advertisements, change, name_of),
-            Fact::BgpAdvertisement(change) => put(&mut self.bgp_advertisements, change, name_of),
-            Fact::BgpPeer(change) => put(&mut self.bgp_peers, change, name_of),
-            Fact::Community(change) => put(&mut self.communities, change, name_of),
+            Fact::L2Advertisement(change) => {
+                put(&mut self.stored.l2_advertisements, change, name_of)
+            }
+            Fact::BgpAdvertisement(change) => {
+                put(&mut self.stored.bgp_advertisements, change, name_of)
+            }
+            Fact::BgpPeer(change) => put(&mut self.stored.bgp_peers, change, name_of),
+            Fact::BfdProfile(change) => put(&mut self.stored.bfd_profiles, change, name_of),
+            Fact::Secret(change) => put(&mut self.stored.secrets, change, name_of),
+            Fact::Community(change) => put(&mut self.stored.communities, change, name_of),
         }
     }
 

@@ -78,6 +78,7 @@ pub fn l2_view(
             .map(|(name, object)| (name.clone(), node(name, object)))
             .collect(),
         advertisements: facts
+            .config
             .l2_advertisements
             .values()
             .map(|advertisement| resolve(facts, advertisement))
@@ -119,6 +120,7 @@ fn pool_ranges(facts: &Facts) -> Vec<(PoolName, Vec<AddressRange>)> {
             .collect()
     };
     facts
+        .config
         .pools
         .iter()
         .map(|(name, pool)| (name.clone(), readable(pool)))
@@ -219,7 +221,7 @@ pub(super) fn select_pools(
         return Selection::All;
     }
     let mut chosen: BTreeSet<PoolName> = names.iter().map(|name| name.as_str().into()).collect();
-    let labelled = facts.pools.iter().filter(|(_, pool)| {
+    let labelled = facts.config.pools.iter().filter(|(_, pool)| {
         selectors
             .iter()
             .any(|selector| selector::matches(selector, pool.labels()))

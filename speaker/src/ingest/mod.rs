@@ -4,11 +4,12 @@
 //! a label. A broken object is left out and reported as a [`Finding`]; it never stops the others.
 
 mod bgp;
+mod check;
 mod facts;
 mod l2;
 
 pub use bgp::{BgpIngest, bgp_view, internal_addresses};
-pub use facts::{Change, Fact, Facts, service_key};
+pub use facts::{Change, Configuration, Fact, Facts, service_key};
 pub use l2::{Announceable, ingress_addresses, l2_view, vips};
 
 use k8s_openapi::api::core::v1::Service;

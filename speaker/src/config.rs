@@ -1,0 +1,49 @@
+//! What a speaker is told on its command line.
+
+use std::net::IpAddr;
+
+use api_model::NodeName;
+use ipnet::IpNet;
+
+/// Settings of one speaker.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the Node object of this machine.
+    pub node: NodeName,
+    /// Namespace of pools, advertisements and peers.
+    pub config_namespace: String,
+    /// `--lb-class`: serve only Services of this class; without it only those without a class.
+    pub lb_class: Option<String>,
+    /// Announce also from nodes that carry `node.kubernetes.io/exclude-from-external-load-balancers`.
+    pub ignore_exclude_label: bool,
+    /// Networks of all pods of the cluster: sources inside them count as pods.
+    pub pod_networks: Vec<IpNet>,
+    /// Ranges that ClusterIPs come from.
+    pub service_networks: Vec<IpNet>,
+    /// Interfaces that are never announced on, as whole names or with `*` at the end.
+    pub exclude_interfaces: Vec<String>,
+    /// UDP port of the heartbeats between speakers.
+    pub heartbeat_port: u16,
+    /// Addresses to send heartbeats from and to listen on; all when empty.
+    pub heartbeat_addresses: Vec<IpAddr>,
+    /// Whether this speaker programs the kernel. Without, another proxy (kube-proxy) carries the packets.
+    pub proxier: bool,
+}
+
+impl Config {
+    /// The defaults of the command line for one node.
+    pub fn for_node(node: &str) -> Self {
+        Self {
+            node: node.into(),
+            config_namespace: api_types::names::DEFAULT_CONFIG_NAMESPACE.to_owned(),
+            lb_class: None,
+            ignore_exclude_label: false,
+            pod_networks: Vec::new(),
+            service_networks: Vec::new(),
+            exclude_interfaces: Vec::new(),
+            heartbeat_port: 7946,
+            heartbeat_addresses: Vec::new(),
+            proxier: true,
+        }
+    }
+}
