@@ -12,9 +12,13 @@
 #![deny(unsafe_code)]
 
 mod config;
+mod derive;
 mod drain;
 pub mod ingest;
+pub mod l2_io;
+pub mod membership_io;
 mod status;
+mod sys;
 mod watches;
 
 pub use config::Config;
