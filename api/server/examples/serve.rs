@@ -1,4 +1,4 @@
-//! Serves an empty API on a loopback port and writes its kubeconfig: `serve KUBECONFIG [PORT]`.
+//! Serves an API with the product's kinds and nothing else in it on a loopback port and writes its kubeconfig: `serve KUBECONFIG [PORT]`.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -19,6 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..Config::default()
     };
     let server = Server::new(&config, &identity)?;
+    server.install_crds(api_types::crds())?;
     server.serve(vec![listener], std::future::pending()).await?;
     Ok(())
 }

@@ -110,6 +110,36 @@ pub(crate) fn causes(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
         let what = "this embedded API server calls no conversion webhook: use strategy None";
         causes.push(Cause::forbidden("spec.conversion.strategy", what));
     }
+    version_causes(crd, &mut causes);
+    for field in [
+        "/spec/group",
+        "/spec/scope",
+        "/spec/names/plural",
+        "/spec/names/kind",
+    ] {
+        if old.is_some_and(|old| text(old, field) != text(crd, field)) {
+            let value = json!(text(crd, field));
+            causes.push(Cause::invalid(
+                field.trim_start_matches('/').replace('/', "."),
+                &value,
+                "field is immutable",
+            ));
+        }
+    }
+    causes
+}
+
+fn deprecation(crd: &Value, version: &Value) -> String {
+    match text(version, "/deprecationWarning") {
+        "" => {
+            let (group, kind) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"));
+            format!("{group}/{} {kind} is deprecated", text(version, "/name"))
+        }
+        own => own.to_owned(),
+    }
+}
+
+fn version_causes(crd: &Value, causes: &mut Vec<Cause>) {
     if versions(crd)
         .filter(|version| flag(version, "storage"))
         .count()
@@ -131,22 +161,6 @@ pub(crate) fn causes(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
             ));
         }
     }
-    for field in [
-        "/spec/group",
-        "/spec/scope",
-        "/spec/names/plural",
-        "/spec/names/kind",
-    ] {
-        if old.is_some_and(|old| text(old, field) != text(crd, field)) {
-            let value = json!(text(crd, field));
-            causes.push(Cause::invalid(
-                field.trim_start_matches('/').replace('/', "."),
-                &value,
-                "field is immutable",
-            ));
-        }
-    }
-    causes
 }
 
 /// One kind for each served version.
@@ -185,6 +199,7 @@ pub(crate) fn kinds(crd: &Value) -> Vec<Kind> {
                 .flatten()
                 .map(|field| text(field, "/jsonPath").trim_start_matches('.').to_owned())
                 .collect(),
+            deprecation: flag(version, "deprecated").then(|| deprecation(crd, version)),
             storage_version: storage_version.to_owned(),
         })),
     };

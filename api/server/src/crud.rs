@@ -7,20 +7,23 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::admission;
+use crate::configuration;
 use crate::convert;
 use crate::decode::{self, FieldValidation};
 use crate::names;
 use crate::patch::{self, PatchType};
-use crate::registry::{Generation, Kind, NameRule, Registry};
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::registry::{Kind, NameRule, Registry};
 use crate::service::Services;
 use crate::status_error::{ApiError, Cause};
-use crate::store::{ObjectKey, Store, StoreError, Stored};
+use crate::store::{ObjectKey, Store, StoreError};
 
-const MAX_OBJECT_BYTES: usize = 1_572_864;
+mod deletion;
+mod metadata;
+
+use metadata::{check_names, check_size, keep_part, new_finalizers, raise_generation};
 
 /// Everything behind the server's one lock.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(crate) struct State {
     pub(crate) registry: Arc<Registry>,
     /// Cluster addresses and node ports.
     pub(crate) services: Services,
+    /// Where configuration objects must be.
+    pub(crate) config_namespace: String,
     /// Seeded generator for uids and picks (xorshift64*).
     pub(crate) random: Random,
 }
@@ -128,6 +133,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     /// The version the object must have.
     pub(crate) resource_version: Option<String>,
+    /// Goes because its namespace or kind goes: nobody may object.
+    pub(crate) cascades: bool,
 }
 
 impl Call<'_> {
@@ -179,23 +186,6 @@ pub(crate) fn time(now: Timestamp) -> Value {
     json!(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
-    if !object.get("metadata").is_some_and(Value::is_object) {
-        object["metadata"] = json!({});
-    }
-    object["metadata"]
-        .as_object_mut()
-        .expect("made an object above")
-}
-
-/// Sets or removes a field so that `new` has what `old` has.
-fn carry(new: &mut Map<String, Value>, old: &Value, field: &str) {
-    match old.get(field) {
-        Some(value) => new.insert(field.into(), value.clone()),
-        None => new.remove(field),
-    };
-}
-
 impl State {
     /// The stored object. Errors: 404.
     pub(crate) fn get(&self, call: &Call<'_>, name: &str) -> Result<Arc<Value>, ApiError> {
@@ -212,8 +202,11 @@ impl State {
         convert::to_stored(call.kind, &mut object);
         self.check_namespace(call, &name)?;
         admission::on_create(call, &mut object);
-        let mut causes = self.metadata_causes(call, &object);
+        let mut causes = metadata_causes(call, &object);
         causes.extend(admission::causes(call, None, &object, Part::Main));
+        if causes.is_empty() {
+            causes = configuration::causes(&self.store, call.kind, &object, &self.config_namespace);
+        }
         if !causes.is_empty() {
             return Err(call.invalid(&name, causes));
         }
@@ -260,6 +253,12 @@ impl State {
         let mut object = decode::decode(call.kind, body, call.validation, &mut call.warnings)?;
         convert::to_stored(call.kind, &mut object);
         let old = self.get(call, name)?;
+        if call.kind.custom().is_some() && meta(&object, "resourceVersion").is_empty() {
+            let what = "must be specified for an update";
+            let cause = Cause::invalid("metadata.resourceVersion", &json!(0), what);
+            let (group, plural) = (&call.kind.group, &call.kind.plural);
+            return Err(ApiError::invalid(group, plural, name, vec![cause]));
+        }
         let (said, has) = (meta(&object, "uid"), meta(&old, "uid"));
         if !said.is_empty() && said != has {
             let why = format!(
@@ -315,16 +314,19 @@ impl State {
         let expected = self.expected_version(call, name, &new)?;
         keep_part(call.kind, &old, &mut new, part);
         admission::on_update(call, &old, &mut new, part);
-        let mut causes = self.metadata_causes(call, &new);
+        let mut causes = metadata_causes(call, &new);
         causes.extend(new_finalizers(&old, &new));
         causes.extend(admission::causes(call, Some(&old), &new, part));
+        if part == Part::Main && causes.is_empty() {
+            causes = configuration::causes(&self.store, call.kind, &new, &self.config_namespace);
+        }
         if !causes.is_empty() {
             return Err(call.invalid(name, causes));
         }
         check_size(call, name, &new)?;
-        let released = if call.kind.is("services") {
+        let released = if call.kind.is("services") && part == Part::Main {
             self.services
-                .update(call, &old, &mut new, part, &mut self.random)?
+                .update(call, &old, &mut new, &mut self.random)?
         } else {
             Vec::new()
         };
@@ -348,181 +350,13 @@ impl State {
         Ok(Written::Updated(stored))
     }
 
-    /// Deletes, or marks for deletion while finalizers or a kubelet have work to do.
-    pub(crate) fn delete(
-        &mut self,
-        call: &mut Call<'_>,
-        name: &str,
-        options: &DeleteOptions,
-    ) -> Result<Written, ApiError> {
-        let old = self.get(call, name)?;
-        check_preconditions(call, name, &old, options)?;
-        let mut new = Value::clone(&old);
-        admission::mark_deleted(call, &mut new, options);
-        let waits = !finalizers(&new).is_empty() || !admission::may_go(call.kind, &new);
-        if !waits {
-            if !call.dry_run {
-                self.remove(call, name, None, Some(new.clone()))?;
-            }
-            return Ok(deleted_answer(call.kind, &old, new));
-        }
-        raise_generation(call.kind, &old, &mut new);
-        if call.dry_run || new == *old {
-            return Ok(Written::Updated(Arc::new(new)));
-        }
-        let stored = self
-            .store
-            .update(&call.kind.storage, call.key(name), None, new);
-        let stored = stored.map_err(|error| call.store_error(name, error))?;
-        self.drain(call, &stored);
-        Ok(Written::Updated(stored))
-    }
-
-    /// Deletes what the selectors match and answers the list of it.
-    pub(crate) fn delete_collection(
-        &mut self,
-        call: &mut Call<'_>,
-        selectors: (&LabelSelector, &FieldSelector),
-        options: &DeleteOptions,
-    ) -> Result<Vec<Arc<Value>>, ApiError> {
-        let namespace = (!call.namespace.is_empty()).then_some(call.namespace);
-        let matching = self.store.list(&call.kind.storage, namespace, None);
-        let matching: Vec<(ObjectKey, Arc<Value>)> = matching
-            .filter(|(_, stored)| {
-                selectors.0.matches(&stored.object) && selectors.1.matches(&stored.object)
-            })
-            .map(|(key, stored)| (key.clone(), stored.object.clone()))
-            .collect();
-        for (key, _) in &matching {
-            let mut one = Call {
-                namespace: &key.namespace,
-                warnings: Vec::new(),
-                ..*call
-            };
-            self.delete(&mut one, &key.name, options)?;
-        }
-        Ok(matching.into_iter().map(|(_, object)| object).collect())
-    }
-
-    /// Takes an object out for good and tells whoever waited for that.
-    fn remove(
-        &mut self,
-        call: &Call<'_>,
-        name: &str,
-        expected: Option<u64>,
-        last: Option<Value>,
-    ) -> Result<(), ApiError> {
-        let removed = self
-            .store
-            .delete(&call.kind.storage, call.key(name), expected, last);
-        let removed = removed.map_err(|error| call.store_error(name, error))?;
-        if call.kind.is("services") {
-            self.services.forget(&removed);
-        }
-        if call.kind.is(admission::CRDS) {
-            let registry = Arc::make_mut(&mut self.registry);
-            let text = |pointer: &str| {
-                removed
-                    .pointer(pointer)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-            };
-            registry.remove(text("/spec/group"), text("/spec/names/plural"));
-        }
-        self.finish_waiting(call)
-    }
-
     fn after_write(&mut self, kind: &Kind, stored: &Value) {
         if kind.is(admission::CRDS) {
             let registry = Arc::make_mut(&mut self.registry);
-            crate::crd::kinds(stored)
-                .into_iter()
-                .for_each(|kind| registry.insert(kind));
-        }
-    }
-
-    /// A namespace or a CRD that goes takes its objects with it.
-    fn drain(&mut self, call: &Call<'_>, stored: &Value) {
-        let registry = self.registry.clone();
-        let name = meta(stored, "name");
-        let inside: Vec<&Arc<Kind>> = if call.kind.is("namespaces") {
-            registry.iter().filter(|kind| kind.namespaced).collect()
-        } else if call.kind.is(admission::CRDS) {
-            registry
-                .iter()
-                .filter(|kind| {
-                    kind.builtin().is_none() && format!("{}.{}", kind.plural, kind.group) == name
-                })
-                .collect()
-        } else {
-            return;
-        };
-        let namespace = if call.kind.is("namespaces") { name } else { "" };
-        for kind in inside {
-            let mut one = Call {
-                kind,
-                namespace,
-                warnings: Vec::new(),
-                ..*call
-            };
-            let all = (&LabelSelector::default(), &FieldSelector::default());
-            if let Err(error) = self.delete_collection(&mut one, all, &DeleteOptions::default()) {
-                tracing::warn!(kind = kind.kind, %error, "object outlives what held it");
+            for kind in crate::crd::kinds(stored) {
+                registry.insert(kind);
             }
         }
-        if let Err(error) = self.finish_waiting(&Call {
-            namespace: name,
-            warnings: Vec::new(),
-            ..*call
-        }) {
-            tracing::warn!(name, %error, "cannot finish a deletion");
-        }
-    }
-
-    /// Removes the namespace and the CRD that waited for the object just removed, once they are empty.
-    fn finish_waiting(&mut self, call: &Call<'_>) -> Result<(), ApiError> {
-        let registry = self.registry.clone();
-        let namespace = ObjectKey::new("", call.namespace);
-        let going = |stored: &Stored| !meta(&stored.object, "deletionTimestamp").is_empty();
-        if self.store.get("namespaces", &namespace).is_some_and(going) {
-            let empty = registry.iter().filter(|kind| kind.namespaced).all(|kind| {
-                self.store
-                    .list(&kind.storage, Some(call.namespace), None)
-                    .next()
-                    .is_none()
-            });
-            if empty {
-                let kind = registry.find("", "v1", "namespaces").expect("built in");
-                let one = Call {
-                    kind,
-                    namespace: "",
-                    warnings: Vec::new(),
-                    ..*call
-                };
-                let _ = self.store.delete(&one.kind.storage, namespace, None, None);
-            }
-        }
-        let waiting: Vec<ObjectKey> = self
-            .store
-            .list(admission::CRDS, None, None)
-            .filter(|(key, stored)| going(stored) && self.store.count(&key.name) == 0)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in waiting {
-            let kind = registry
-                .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-                .expect("built in");
-            if let Ok(last) = self.store.delete(&kind.storage, key, None, None) {
-                let text = |pointer: &str| {
-                    last.pointer(pointer)
-                        .and_then(Value::as_str)
-                        .unwrap_or_default()
-                };
-                Arc::make_mut(&mut self.registry)
-                    .remove(text("/spec/group"), text("/spec/names/plural"));
-            }
-        }
-        Ok(())
     }
 
     fn check_namespace(&self, call: &Call<'_>, name: &str) -> Result<(), ApiError> {
@@ -555,49 +389,6 @@ impl State {
         })
     }
 
-    fn metadata_causes(&self, call: &Call<'_>, object: &Value) -> Vec<Cause> {
-        let rule = call
-            .kind
-            .builtin()
-            .map_or(NameRule::Subdomain, |builtin| builtin.names);
-        names::metadata_causes(&object["metadata"], rule)
-    }
-
-    /// Fills what the server sets in a new object's metadata and returns its name.
-    fn new_metadata(&mut self, call: &Call<'_>, object: &mut Value) -> Result<String, ApiError> {
-        if !meta(object, "resourceVersion").is_empty() {
-            return Err(ApiError::internal(
-                "resourceVersion should not be set on objects to be created",
-            ));
-        }
-        check_namespace_named(call, object)?;
-        let generated = (meta(object, "name").is_empty()
-            && !meta(object, "generateName").is_empty())
-        .then(|| format!("{}{}", meta(object, "generateName"), self.random.suffix()));
-        let metadata = metadata_mut(object);
-        for field in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "managedFields",
-            "selfLink",
-            "resourceVersion",
-        ] {
-            metadata.remove(field);
-        }
-        if let Some(name) = generated {
-            metadata.insert("name".into(), json!(name));
-        }
-        if call.kind.namespaced {
-            metadata.insert("namespace".into(), json!(call.namespace));
-        }
-        metadata.insert("uid".into(), json!(self.random.uid()));
-        metadata.insert("creationTimestamp".into(), time(call.now));
-        if call.kind.generation() != Generation::Never {
-            metadata.insert("generation".into(), json!(1));
-        }
-        Ok(meta(object, "name").to_owned())
-    }
-
     fn expected_version(
         &self,
         call: &Call<'_>,
@@ -625,162 +416,10 @@ impl State {
     }
 }
 
-fn check_size(call: &Call<'_>, name: &str, object: &Value) -> Result<(), ApiError> {
-    let bytes = serde_json::to_vec(object).map_or(usize::MAX, |bytes| bytes.len());
-    if bytes <= MAX_OBJECT_BYTES {
-        return Ok(());
-    }
-    Err(call.invalid(name, vec![Cause::too_long("", MAX_OBJECT_BYTES)]))
-}
-
-fn check_namespace_named(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
-    let namespace = meta(object, "namespace");
-    if namespace.is_empty() || namespace == call.namespace {
-        return Ok(());
-    }
-    let message =
-        "the namespace of the provided object does not match the namespace sent on the request";
-    Err(ApiError::bad_request(message))
-}
-
-fn check_names(call: &Call<'_>, name: &str, object: &Value) -> Result<(), ApiError> {
-    check_namespace_named(call, object)?;
-    let said = meta(object, "name");
-    if said.is_empty() || said == name {
-        return Ok(());
-    }
-    let message =
-        format!("the name of the object ({said}) does not match the name on the URL ({name})");
-    Err(ApiError::bad_request(message))
-}
-
-/// Puts back everything that this part of the object does not own.
-fn keep_part(kind: &Kind, old: &Value, new: &mut Value, part: Part) {
-    let old_metadata = old.get("metadata").cloned().unwrap_or_default();
-    let metadata = metadata_mut(new);
-    metadata.remove("managedFields");
-    for field in [
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "generateName",
-        "resourceVersion",
-    ] {
-        carry(metadata, &old_metadata, field);
-    }
-    let fields = new.as_object_mut().expect("an object has metadata");
-    match part {
-        Part::Main if kind.status => carry(fields, old, "status"),
-        Part::Main => {}
-        Part::Status => {
-            let (status, metadata) = (fields.remove("status"), fields.remove("metadata"));
-            *fields = old.as_object().cloned().unwrap_or_default();
-            fields.remove("status");
-            fields.extend(status.map(|status| ("status".to_owned(), status)));
-            if kind.custom().is_none() {
-                fields.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
-            }
-        }
-        Part::Finalize => {
-            let spec = fields.remove("spec");
-            *fields = old.as_object().cloned().unwrap_or_default();
-            fields.extend(spec.map(|spec| ("spec".to_owned(), spec)));
-        }
-    }
-}
-
-fn new_finalizers(old: &Value, new: &Value) -> Option<Cause> {
-    if meta(old, "deletionTimestamp").is_empty() {
-        return None;
-    }
-    let added: Vec<&Value> = finalizers(new)
-        .iter()
-        .filter(|f| !finalizers(old).contains(f))
-        .collect();
-    let list = added
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    let what = format!(
-        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{list}}}"
-    );
-    (!added.is_empty()).then(|| Cause::forbidden("metadata.finalizers", what))
-}
-
-fn raise_generation(kind: &Kind, old: &Value, new: &mut Value) {
-    let without = |object: &Value, fields: &[&str]| {
-        let mut map = object.as_object().cloned().unwrap_or_default();
-        fields.iter().for_each(|&field| drop(map.remove(field)));
-        map
-    };
-    let changed = match kind.generation() {
-        Generation::Never => false,
-        Generation::Any => without(old, &["status"]) != without(new, &["status"]),
-        // a pod's or a custom resource's deletion counts as a change of what is wanted
-        Generation::Spec => {
-            without(old, &["status", "metadata"]) != without(new, &["status", "metadata"])
-                || meta(old, "deletionTimestamp") != meta(new, "deletionTimestamp")
-        }
-    };
-    if changed {
-        let generation = old
-            .pointer("/metadata/generation")
-            .and_then(Value::as_i64)
-            .unwrap_or(0);
-        metadata_mut(new).insert("generation".into(), json!(generation + 1));
-    }
-}
-
-fn check_preconditions(
-    call: &Call<'_>,
-    name: &str,
-    old: &Value,
-    options: &DeleteOptions,
-) -> Result<(), ApiError> {
-    let conflict = |why: String| {
-        Err(ApiError::conflict(
-            &call.kind.group,
-            &call.kind.kind,
-            name,
-            &why,
-        ))
-    };
-    let (uid, version) = (meta(old, "uid"), meta(old, "resourceVersion"));
-    if let Some(wanted) = options.uid.as_deref().filter(|&wanted| wanted != uid) {
-        return conflict(format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
-        ));
-    }
-    if let Some(wanted) = options
-        .resource_version
-        .as_deref()
-        .filter(|&wanted| wanted != version)
-    {
-        return conflict(format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
-        ));
-    }
-    Ok(())
-}
-
-fn deleted_answer(kind: &Kind, old: &Value, last: Value) -> Written {
-    if kind
+fn metadata_causes(call: &Call<'_>, object: &Value) -> Vec<Cause> {
+    let rule = call
+        .kind
         .builtin()
-        .is_some_and(|builtin| builtin.delete_answers_object)
-    {
-        let shown = if kind.is("pods") { last } else { old.clone() };
-        return Written::Updated(Arc::new(shown));
-    }
-    let mut details =
-        json!({"name": meta(old, "name"), "kind": kind.plural, "uid": meta(old, "uid")});
-    if !kind.group.is_empty() {
-        details["group"] = json!(kind.group);
-    }
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
-    Written::Status(status)
+        .map_or(NameRule::Subdomain, |builtin| builtin.names);
+    names::metadata_causes(&object["metadata"], rule)
 }

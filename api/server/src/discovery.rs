@@ -1,7 +1,8 @@
-//! What the server says about itself: groups, resources, version, and the part of OpenAPI that kubectl needs.
+//! What the server says about itself: groups, resources, version, and the part of `OpenAPI` that kubectl needs.
 //!
-//! Pure. Aggregated discovery is KEP-3352; the OpenAPI documents hold paths and their query parameters (KEP-2885, so that
-//! `kubectl create` leaves the checking of fields to the server) but no schemas: `kubectl explain` finds none.
+//! Pure. Aggregated discovery is KEP-3352; the `OpenAPI` documents hold paths and their query parameters (KEP-2885, so that
+//! `kubectl create` leaves the checking of fields to the server) and the schemas of custom kinds. `kubectl explain` of a
+//! built-in kind finds none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -222,8 +223,30 @@ pub(crate) fn openapi(registry: &Registry, group: &str, version: &str) -> Option
             json!({"patch": operation("patch"), "put": operation("put")}),
         );
     }
+    let schemas: Map<String, Value> = in_version(registry, group, version)
+        .filter_map(|kind| schema(kind))
+        .collect();
     let info = json!({"title": "Kubernetes", "version": VERSION.2});
     (!paths.is_empty()).then(
-        || json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}),
+        || json!({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}),
     )
+}
+
+/// Name and schema of a custom kind, as `kubectl explain` looks for it.
+fn schema(kind: &Kind) -> Option<(String, Value)> {
+    let mut schema = kind.custom()?.schema.clone();
+    let text = |description: &str| json!({"type": "string", "description": description});
+    schema["properties"]["apiVersion"] =
+        text("APIVersion defines the versioned schema of this representation of an object.");
+    schema["properties"]["kind"] =
+        text("Kind is a string value representing the REST resource this object represents.");
+    schema["properties"]["metadata"] =
+        json!({"type": "object", "description": "Standard object's metadata."});
+    let named = json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}]);
+    schema["x-kubernetes-group-version-kind"] = named;
+    let reversed: Vec<&str> = kind.group.rsplit('.').collect();
+    Some((
+        format!("{}.{}.{}", reversed.join("."), kind.version, kind.kind),
+        schema,
+    ))
 }

@@ -15,7 +15,6 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::admission::ENDPOINTS_DEPRECATED;
 use crate::crud::{Call, DeleteOptions, Part, Written};
 use crate::decode::{self, FieldValidation};
 use crate::discovery;
@@ -330,21 +329,13 @@ impl ApiRequest<'_> {
             now: Timestamp::now(),
             dry_run: self.query.dry_run(options)?,
             validation,
-            warnings: Vec::new(),
+            warnings: self.kind.warnings(),
         })
     }
 
     fn media_type(&self) -> &str {
         let whole = header_text(self.parts, &header::CONTENT_TYPE);
         whole.split(';').next().unwrap_or_default().trim()
-    }
-
-    fn read_warnings(&self) -> Vec<String> {
-        let endpoints = self.kind.is("endpoints");
-        endpoints
-            .then(|| ENDPOINTS_DEPRECATED.to_owned())
-            .into_iter()
-            .collect()
     }
 
     fn get(&self, name: &str) -> Result<Response<Body>, ApiError> {
@@ -355,7 +346,7 @@ impl ApiRequest<'_> {
             writer.form,
             200,
             &writer.object(&object, call.now, true),
-            &self.read_warnings(),
+            &self.kind.warnings(),
         )
     }
 
@@ -368,13 +359,13 @@ impl ApiRequest<'_> {
         if writer.form == Form::Yaml {
             let value: Value = serde_json::from_slice(&body)
                 .map_err(|error| ApiError::internal(error.to_string()))?;
-            return encode(writer.form, 200, &value, &self.read_warnings());
+            return encode(writer.form, 200, &value, &self.kind.warnings());
         }
         Ok(answer(
             200,
             writer.form.content_type(),
             body,
-            &self.read_warnings(),
+            &self.kind.warnings(),
         ))
     }
 
@@ -408,7 +399,7 @@ impl ApiRequest<'_> {
         );
         let frames = futures::stream::unfold(watch, Watch::next)
             .map(|frame| Ok::<_, Infallible>(Frame::data(frame)));
-        let mut response = answer(200, "application/json", Vec::new(), &self.read_warnings());
+        let mut response = answer(200, "application/json", Vec::new(), &self.kind.warnings());
         *response.body_mut() = BodyExt::boxed_unsync(StreamBody::new(frames));
         Ok(response)
     }
@@ -519,6 +510,7 @@ impl ApiRequest<'_> {
             propagation,
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
+            cascades: false,
         };
         Ok((options, call))
     }

@@ -2,10 +2,10 @@
 //!
 //! Owns objects, versions, watches, discovery, tables and the admission of Services; kubectl and kube clients talk to it over
 //! TLS with a bearer token. Never runs anything: pods wait for a kubelet ([`Server`] keeps a deleted pod that has a node until
-//! someone deletes it with grace 0), EndpointSlices for a controller.
+//! someone deletes it with grace 0), `EndpointSlices` for a controller.
 //!
 //! It keeps nothing across a restart, and leaves out: server-side apply and `managedFields`, protobuf, RBAC, webhooks, CEL
-//! rules of CRDs, OpenAPI schemas. What it leaves out it refuses with a `Status` that says so.
+//! rules of CRDs, `OpenAPI` schemas. What it leaves out it refuses with a `Status` that says so.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,12 +25,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 mod admission;
+mod configuration;
 mod convert;
 mod crd;
 mod crud;
@@ -38,6 +39,7 @@ mod decode;
 mod discovery;
 mod http;
 mod identity;
+mod inside;
 mod list;
 mod names;
 mod output;
@@ -53,11 +55,11 @@ mod table;
 mod watch;
 
 pub use identity::{Identity, IdentityError};
+pub use inside::ObjectRef;
 pub use service::RangeConfigError;
 pub use status_error::{About, ApiError, Cause};
 
-use crud::{Call, Random, State, Written};
-use decode::FieldValidation;
+use crud::{Random, State};
 use registry::Registry;
 use service::Services;
 use store::Store;
@@ -79,6 +81,8 @@ pub struct Config {
     pub namespaces: Vec<String>,
     /// Port of this server; makes the Service `default/kubernetes` with the first cluster address, as a real cluster has it.
     pub kubernetes_service: Option<u16>,
+    /// The namespace that `metallb.io` objects must be in.
+    pub config_namespace: String,
     /// Seed of uids and random picks; none: from the kernel.
     pub seed: Option<u64>,
 }
@@ -102,6 +106,7 @@ impl Default for Config {
             log_limit: 65_536,
             namespaces: namespaces.map(str::to_owned).to_vec(),
             kubernetes_service: None,
+            config_namespace: "metallb-system".into(),
             seed: None,
         }
     }
@@ -159,6 +164,7 @@ impl Server {
             store: Store::new(config.log_limit),
             registry: Arc::new(Registry::new()),
             services: Services::new(&config.service_cidrs, config.node_port_range)?,
+            config_namespace: config.config_namespace.clone(),
             random: Random::new(seed),
         };
         let (revision, _) = tokio::sync::watch::channel(state.store.revision());
@@ -182,47 +188,17 @@ impl Server {
         Ok(server)
     }
 
-    /// Stores a new object without a client: what a POST of it would do, with its errors.
-    pub fn create(&self, object: Value) -> Result<Arc<Value>, ApiError> {
-        let text = |field: &str| {
-            object
-                .get(field)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
-        let namespace = crud::meta(&object, "namespace").to_owned();
-        self.shared.write(|state| {
-            let registry = state.registry.clone();
-            let kind = registry
-                .find_kind(&api_version, &kind)
-                .ok_or_else(ApiError::no_such_path)?;
-            let namespace = if kind.namespaced && namespace.is_empty() {
-                "default"
-            } else {
-                &namespace
-            };
-            let (now, validation) = (Timestamp::now(), FieldValidation::Strict);
-            let mut call = Call {
-                kind,
-                namespace,
-                now,
-                dry_run: false,
-                validation,
-                warnings: Vec::new(),
-            };
-            match state.create(&mut call, object)? {
-                Written::Created(object) | Written::Updated(object) => Ok(object),
-                Written::Status(status) => Ok(Arc::new(status)),
-            }
-        })
-    }
-
     /// Makes custom resources known. Errors: the first CRD that is refused.
-    pub fn install_crds(&self, crds: impl IntoIterator<Item = Value>) -> Result<(), ApiError> {
-        crds.into_iter()
-            .try_for_each(|crd| self.create(crd).map(drop))
+    pub fn install_crds(
+        &self,
+        crds: impl IntoIterator<Item = impl Serialize>,
+    ) -> Result<(), ApiError> {
+        for crd in crds {
+            let crd =
+                serde_json::to_value(crd).map_err(|error| ApiError::internal(error.to_string()))?;
+            self.create(crd)?;
+        }
+        Ok(())
     }
 
     /// Serves on these listeners until `shutdown` resolves; open connections are then dropped.

@@ -189,6 +189,9 @@ pub(crate) fn list(
         )
     };
     let mut metadata = json!({"resourceVersion": at.to_string()});
+    if kind.custom().is_some() {
+        metadata["continue"] = json!("");
+    }
     if let Some(last) = page.last {
         metadata["continue"] = json!(write_token(at, &last));
         if selection.is_everything() {
@@ -234,7 +237,10 @@ fn expired(error: StoreError, paging: bool) -> ApiError {
         StoreError::Expired { .. } => {
             ApiError::expired("The resourceVersion for the provided list is too old.")
         }
-        other => ApiError::expired(&other.to_string()),
+        StoreError::Future { .. }
+        | StoreError::Exists
+        | StoreError::NotFound
+        | StoreError::Conflict { .. } => ApiError::expired(&error.to_string()),
     }
 }
 

@@ -1,6 +1,8 @@
-//! What names, labels and annotations may look like, and the sentence that says why not.
+//! What names, labels, annotations and addresses may look like, and the sentence that says why not.
 //!
 //! Pure. Source: RFC 1123 names and qualified names of `k8s.io/apimachinery/pkg/util/validation`.
+
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
@@ -91,7 +93,7 @@ pub(crate) fn label_value_problem(value: &str) -> Option<String> {
     (!value.is_empty() && !qualified_part(value)).then(|| LABEL_VALUE.into())
 }
 
-/// Key of a ConfigMap or Secret.
+/// Key of a `ConfigMap` or Secret.
 pub(crate) fn config_key_problem(key: &str) -> Option<String> {
     let good = !key.is_empty()
         && key
@@ -133,6 +135,51 @@ pub(crate) fn qualified_problems(text: &str) -> Vec<String> {
         problems.push(format!("name part {QUALIFIED}"));
     }
     problems
+}
+
+const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
+/// Why a text is no good address, if it is none.
+pub(crate) fn ip_problem(text: &str) -> Option<&'static str> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address")
+        }
+        Ok(_) => None,
+        Err(_) => {
+            let octets: Vec<&str> = text.split('.').collect();
+            let number =
+                |octet: &&str| octet.len() <= 3 && !octet.is_empty() && octet.parse::<u8>().is_ok();
+            let zeros = octets.len() == 4 && octets.iter().all(number);
+            Some(if zeros {
+                "must not have leading 0s"
+            } else {
+                NOT_AN_IP
+            })
+        }
+    }
+}
+
+/// Addresses that nobody outside of a host can send to.
+pub(crate) fn special_address(ip: IpAddr) -> Option<String> {
+    let (link_local, link_multicast) = match ip {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets().starts_with(&[224, 0, 0])),
+        IpAddr::V6(ip) => (
+            ip.is_unicast_link_local(),
+            ip.octets().starts_with(&[0xff, 0x02]),
+        ),
+    };
+    if ip.is_unspecified() {
+        Some(format!("may not be unspecified ({ip})"))
+    } else if ip.is_loopback() {
+        Some("may not be in the loopback range (127.0.0.0/8, ::1/128)".into())
+    } else if link_local {
+        Some("may not be in the link-local range (169.254.0.0/16, fe80::/10)".into())
+    } else {
+        link_multicast.then(|| {
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".into()
+        })
+    }
 }
 
 /// Everything about `metadata` that the server checks for all kinds.

@@ -106,7 +106,7 @@ impl Writer {
                     .pointer("/metadata/resourceVersion")
                     .cloned()
                     .unwrap_or_default();
-                table::table(columns, vec![row], &json!({"resourceVersion": version}))
+                table::table(&columns, &[row], &json!({"resourceVersion": version}))
             }
             Form::Partial => table::partial(&shown),
             Form::Json | Form::Yaml | Form::Discovery => shown.into_owned(),
@@ -126,8 +126,8 @@ impl Writer {
                     )
                 });
                 bytes(&table::table(
-                    table::columns(&self.kind),
-                    rows.collect(),
+                    &table::columns(&self.kind),
+                    &rows.collect::<Vec<_>>(),
                     metadata,
                 ))
             }

@@ -2,6 +2,8 @@
 //!
 //! Pure. Server-side apply is not here: it is refused with a `Status` that says so.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use crate::status_error::ApiError;
@@ -84,8 +86,10 @@ fn json_patch(object: &Value, patch: Value) -> Result<Value, ApiError> {
         if let json_patch::PatchOperation::Replace(replace) = operation
             && object.pointer(replace.path.as_str()).is_none()
         {
-            let (path, value) = (replace.path.clone(), replace.value.clone());
-            *operation = json_patch::PatchOperation::Add(json_patch::AddOperation { path, value });
+            *operation = json_patch::PatchOperation::Add(json_patch::AddOperation {
+                path: replace.path.clone(),
+                value: replace.value.clone(),
+            });
         }
     }
     let mut patched = object.clone();
@@ -160,39 +164,80 @@ fn strategic(target: &mut Value, patch: Value, field: &str) -> Result<(), ApiErr
         *target = Value::Object(Map::new());
     }
     let map = target.as_object_mut().expect("made an object above");
-    let (mut orders, mut removals) = (Vec::new(), Vec::new());
     if let Some(Value::Array(keep)) = patch.remove("$retainKeys") {
         map.retain(|key, _| keep.iter().any(|kept| kept == key));
     }
+    let mut orders = take_directive(&mut patch, "$setElementOrder/");
+    let removals = take_directive(&mut patch, "$deleteFromPrimitiveList/");
     for (key, value) in patch {
-        if let Some(list) = key.strip_prefix("$setElementOrder/") {
-            orders.push((list.to_owned(), value));
-        } else if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
-            removals.push((list.to_owned(), value));
-        } else if value.is_null() {
+        if value.is_null() {
             map.remove(&key);
-        } else {
-            let slot = map.entry(key.clone()).or_insert(Value::Null);
-            match (value, list_merge(field, &key)) {
-                (Value::Array(items), ListMerge::Key(by)) => merge_by_key(slot, items, by, &key)?,
-                (Value::Array(items), ListMerge::Set) => merge_set(slot, items),
-                (value @ Value::Object(_), _) => strategic(slot, value, &key)?,
-                (value, _) => *slot = value,
-            }
+            continue;
         }
+        let order = orders.remove(&key);
+        merge_field(map, &key, value, field, order)?;
     }
     for (list, gone) in removals {
-        if let (Some(Value::Array(items)), Value::Array(gone)) = (map.get_mut(&list), gone) {
+        if let Some(Value::Array(items)) = map.get_mut(&list) {
             items.retain(|item| !gone.contains(item));
         }
     }
     for (list, order) in orders {
-        if let (Some(Value::Array(items)), Value::Array(order)) = (map.get_mut(&list), order) {
-            sort_like(items, &order, &list_merge(field, &list));
+        let by = match list_merge(field, &list) {
+            ListMerge::Key(by) => Some(by),
+            ListMerge::Set | ListMerge::Replace => None,
+        };
+        if let Some(slot) = map.get_mut(&list) {
+            let before = slot.as_array().cloned().unwrap_or_default();
+            arrange(slot, &order, &before, by);
         }
     }
     map.retain(|_, value| !value.is_null());
     Ok(())
+}
+
+/// One field of a patch into `map`, which is the value of `parent`. `order` is what the patch says about a list's order.
+fn merge_field(
+    map: &mut Map<String, Value>,
+    key: &str,
+    value: Value,
+    parent: &str,
+    order: Option<Vec<Value>>,
+) -> Result<(), ApiError> {
+    let slot = map.entry(key.to_owned()).or_insert(Value::Null);
+    let before = slot.as_array().cloned().unwrap_or_default();
+    match (value, list_merge(parent, key)) {
+        (Value::Array(items), ListMerge::Key(by)) => {
+            let order = order.unwrap_or_else(|| items.clone());
+            merge_by_key(slot, items, by, key)?;
+            arrange(slot, &order, &before, Some(by));
+        }
+        (Value::Array(items), ListMerge::Set) => {
+            let order = order.unwrap_or_else(|| items.clone());
+            let added = items.into_iter().filter(|item| !before.contains(item));
+            *slot = before.iter().cloned().chain(added).collect();
+            arrange(slot, &order, &before, None);
+        }
+        (value @ Value::Object(_), _) => strategic(slot, value, key)?,
+        (value, _) => *slot = value,
+    }
+    Ok(())
+}
+
+/// Directives of one kind, by the list that they are about.
+fn take_directive(patch: &mut Map<String, Value>, prefix: &str) -> BTreeMap<String, Vec<Value>> {
+    let keys: Vec<String> = patch
+        .keys()
+        .filter(|key| key.starts_with(prefix))
+        .cloned()
+        .collect();
+    let list = |key: String| {
+        Some((
+            key.get(prefix.len()..)?.to_owned(),
+            patch.remove(&key)?.as_array().cloned()?,
+        ))
+    };
+    keys.into_iter().filter_map(list).collect()
 }
 
 fn merge_by_key(
@@ -202,71 +247,63 @@ fn merge_by_key(
     field: &str,
 ) -> Result<(), ApiError> {
     let mut items = slot.take().as_array().cloned().unwrap_or_default();
-    if patches.iter().any(|patch| {
-        patch.get(DIRECTIVE).is_some_and(|word| word == "replace") && patch.get(by).is_none()
-    }) {
+    let replaces = |patch: &Value| patch.get(DIRECTIVE).is_some_and(|word| word == "replace");
+    if patches
+        .iter()
+        .any(|patch| replaces(patch) && patch.get(by).is_none())
+    {
         items.clear();
     }
-    let mut added = Vec::new();
     for patch in patches {
-        let directive = patch
-            .get(DIRECTIVE)
-            .and_then(Value::as_str)
-            .map(str::to_owned);
         let Some(key) = patch.get(by).cloned() else {
-            if directive.as_deref() == Some("replace") {
+            if replaces(&patch) {
                 continue;
             }
-            return Err(ApiError::internal(format!(
+            let what = format!(
                 "map: {} does not contain declared merge key: {by}",
                 go_map(&patch)
-            )));
+            );
+            return Err(ApiError::internal(what));
         };
-        let place = items.iter().position(|item| item.get(by) == Some(&key));
-        match (place, directive.as_deref()) {
-            (_, Some("delete")) => items.retain(|item| item.get(by) != Some(&key)),
-            (Some(place), _) => strategic(&mut items[place], patch, field)?,
-            (None, _) => {
-                let mut item = Value::Null;
-                strategic(&mut item, patch, field)?;
-                added.push(item);
-            }
+        if patch.get(DIRECTIVE).is_some_and(|word| word == "delete") {
+            items.retain(|item| item.get(by) != Some(&key));
+        } else if let Some(item) = items.iter_mut().find(|item| item.get(by) == Some(&key)) {
+            strategic(item, patch, field)?;
+        } else {
+            let mut item = Value::Null;
+            strategic(&mut item, patch, field)?;
+            items.push(item);
         }
     }
-    added.append(&mut items);
-    *slot = Value::Array(added);
+    *slot = Value::Array(items);
     Ok(())
 }
 
-fn merge_set(slot: &mut Value, patch: Vec<Value>) {
-    let old = slot.take().as_array().cloned().unwrap_or_default();
-    let mut merged = patch;
-    let rest: Vec<Value> = old
-        .into_iter()
-        .filter(|item| !merged.contains(item))
-        .collect();
-    merged.extend(rest);
-    *slot = Value::Array(merged);
-}
-
-/// Items named in `order` come in that order; an unnamed one keeps its place after its predecessor.
-fn sort_like(items: &mut [Value], order: &[Value], merge: &ListMerge) {
-    let rank = |item: &Value| {
-        order.iter().position(|wanted| match merge {
-            ListMerge::Key(by) => wanted.get(by) == item.get(by),
-            ListMerge::Set | ListMerge::Replace => wanted == item,
-        })
+/// Items that `order` names come in that order. One that only the server has goes before a named one if it stood before it.
+fn arrange(slot: &mut Value, order: &[Value], before: &[Value], by: Option<&str>) {
+    let Value::Array(items) = slot.take() else {
+        return;
     };
-    let mut last = 0;
-    let mut ranked: Vec<(usize, Value)> = Vec::with_capacity(items.len());
-    for item in items.iter_mut() {
-        last = rank(item).map_or(last, |rank| rank + 1);
-        ranked.push((last, item.take()));
+    let same = |a: &Value, b: &Value| match by {
+        Some(by) => a.get(by).is_some() && a.get(by) == b.get(by),
+        None => a == b,
+    };
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
+    let (mut named, own): (Vec<Value>, Vec<Value>) = items
+        .into_iter()
+        .partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    let mut arranged = Vec::with_capacity(named.len() + own.len());
+    let mut own = own.into_iter().peekable();
+    for item in named {
+        let here = place(before, &item);
+        while let Some(mine) = own.next_if(|mine| here.is_some() && place(before, mine) < here) {
+            arranged.push(mine);
+        }
+        arranged.push(item);
     }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    for (slot, (_, item)) in items.iter_mut().zip(ranked) {
-        *slot = item;
-    }
+    arranged.extend(own);
+    *slot = Value::Array(arranged);
 }
 
 /// A map as Go prints it, for the one error text that shows it.
@@ -277,7 +314,13 @@ fn go_map(value: &Value) -> String {
         .flatten()
         .map(|(key, value)| match value {
             Value::String(text) => format!("{key}:{text}"),
-            other => format!("{key}:{other}"),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => {
+                format!("{key}:{value}")
+            }
         });
     format!("map[{}]", fields.collect::<Vec<_>>().join(" "))
 }

@@ -29,7 +29,7 @@ impl Path {
         let mut result = Self::default();
         match parts {
             [root, version, rest @ ..] if root == "api" => {
-                (result.version, parts) = (version.clone(), rest)
+                (result.version, parts) = (version.clone(), rest);
             }
             [root, group, version, rest @ ..] if root == "apis" => {
                 (result.group, result.version, parts) = (group.clone(), version.clone(), rest);
@@ -57,7 +57,7 @@ impl Path {
             [] => {}
             [name] => result.name = Some(name.clone()),
             [name, subresource] => {
-                (result.name, result.subresource) = (Some(name.clone()), Some(subresource.clone()))
+                (result.name, result.subresource) = (Some(name.clone()), Some(subresource.clone()));
             }
             _ => return None,
         }

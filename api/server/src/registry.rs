@@ -63,6 +63,8 @@ pub(crate) struct Custom {
     pub(crate) columns: Vec<Value>,
     /// `selectableFields` of this version as `spec.mode`.
     pub(crate) fields: Vec<String>,
+    /// Warning for whoever uses this version, if it is deprecated.
+    pub(crate) deprecation: Option<String>,
     /// Version that objects are stored as.
     pub(crate) storage_version: String,
 }
@@ -77,6 +79,10 @@ pub(crate) enum Rules {
 }
 
 /// One kind at one version.
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the discovery document"
+)]
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     /// API group, empty for core.
@@ -136,6 +142,17 @@ impl Kind {
     pub(crate) fn generation(&self) -> Generation {
         self.builtin()
             .map_or(Generation::Spec, |builtin| builtin.generation)
+    }
+
+    /// What every answer about the kind warns of.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let endpoints =
+            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+        let deprecation = self.custom().and_then(|custom| custom.deprecation.clone());
+        deprecation
+            .or_else(|| self.is("endpoints").then(|| endpoints.to_owned()))
+            .into_iter()
+            .collect()
     }
 
     /// Verbs for discovery.

@@ -1,8 +1,8 @@
-//! Structural schemas of custom resources: pruning, defaults, and the value rules of OpenAPI.
+//! Structural schemas of custom resources: pruning, defaults, and the value rules of `OpenAPI`.
 //!
 //! Does types, enums, bounds, lengths, required fields and defaults. Does **not** do CEL (`x-kubernetes-validations`),
 //! `oneOf`/`anyOf`/`not`, `pattern` and `format`: a CRD with them is accepted and those rules are not applied.
-//! Source: KEP-1111 (structural schemas), OpenAPI v3.0 schema object.
+//! Source: KEP-1111 (structural schemas), `OpenAPI` v3.0 schema object.
 
 use serde_json::{Map, Value, json};
 
@@ -102,7 +102,9 @@ pub(crate) fn default(schema: &Value, value: &mut Value) {
         }
         Value::Array(items) => {
             if let Some(inner) = schema.get("items") {
-                items.iter_mut().for_each(|item| default(inner, item));
+                for item in items {
+                    default(inner, item);
+                }
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -157,8 +159,7 @@ fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
                 schema,
                 value,
                 path,
-                ("minProperties", "maxProperties"),
-                map.len(),
+                ("minProperties", "maxProperties", map.len()),
                 causes,
             );
             let additional = schema
@@ -178,8 +179,7 @@ fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
                 schema,
                 value,
                 path,
-                ("minItems", "maxItems"),
-                items.len(),
+                ("minItems", "maxItems", items.len()),
                 causes,
             );
             for (index, item) in items.iter().enumerate() {
@@ -193,8 +193,7 @@ fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
             schema,
             value,
             path,
-            ("minLength", "maxLength"),
-            text.chars().count(),
+            ("minLength", "maxLength", text.chars().count()),
             causes,
         ),
         Value::Number(_) => range(schema, value, path, causes),
@@ -257,8 +256,7 @@ fn bounds(
     schema: &Value,
     value: &Value,
     path: &str,
-    names: (&str, &str),
-    count: usize,
+    (least, most, count): (&str, &str, usize),
     causes: &mut Vec<Cause>,
 ) {
     let limit = |name: &str| {
@@ -267,14 +265,14 @@ fn bounds(
             .and_then(Value::as_u64)
             .and_then(|limit| usize::try_from(limit).ok())
     };
-    if let Some(least) = limit(names.0).filter(|&least| count < least) {
+    if let Some(least) = limit(least).filter(|&least| count < least) {
         causes.push(Cause::invalid(
             path,
             value,
             format!("{path} in body should have at least {least} items or characters"),
         ));
     }
-    if let Some(most) = limit(names.1).filter(|&most| count > most) {
+    if let Some(most) = limit(most).filter(|&most| count > most) {
         let message = format!("Too long: may not be more than {most} items or characters");
         causes.push(Cause {
             reason: "FieldValueTooLong",

@@ -11,7 +11,7 @@ use api_model::{AddressRange, IpFamily, Port};
 use k8s_openapi::api::core::v1::{ServicePort, ServiceSpec};
 use serde_json::{Value, json};
 
-use crate::crud::{Call, Part, Random, meta};
+use crate::crud::{Call, Random, meta};
 use crate::registry;
 use crate::status_error::{ApiError, Cause};
 
@@ -181,12 +181,8 @@ impl Services {
         call: &Call<'_>,
         old: &Value,
         new: &mut Value,
-        part: Part,
         random: &mut Random,
     ) -> Result<Vec<Held>, ApiError> {
-        if part != Part::Main {
-            return Ok(Vec::new());
-        }
         self.change(call, (&spec_of(old), new), random)
     }
 
@@ -229,26 +225,23 @@ impl Services {
         };
         let result = taking.everything(old, &mut spec);
         let taken = taking.taken;
-        match result {
-            Err(refusal) => {
+        if let Err(refusal) = result {
+            self.release(&taken);
+            Err(match refusal {
+                Refusal::Invalid(cause) => invalid(vec![*cause]),
+                Refusal::Internal(message) => ApiError::internal_error(&message),
+            })
+        } else {
+            if call.dry_run {
                 self.release(&taken);
-                Err(match refusal {
-                    Refusal::Invalid(cause) => invalid(vec![*cause]),
-                    Refusal::Internal(message) => ApiError::internal_error(&message),
-                })
             }
-            Ok(()) => {
-                if call.dry_run {
-                    self.release(&taken);
-                }
-                let kept = held_by(&spec);
-                let released = held_by(old)
-                    .into_iter()
-                    .filter(|held| !kept.contains(held))
-                    .collect();
-                set_spec(object, &spec);
-                Ok(if call.dry_run { Vec::new() } else { released })
-            }
+            let kept = held_by(&spec);
+            let released = held_by(old)
+                .into_iter()
+                .filter(|held| !kept.contains(held))
+                .collect();
+            set_spec(object, &spec);
+            Ok(if call.dry_run { Vec::new() } else { released })
         }
     }
 }
@@ -289,9 +282,9 @@ impl Taking<'_> {
         }
         if Type::of(spec).opens_node_ports() {
             if Type::of(old).opens_node_ports() {
-                self.changed_ports(old, spec)?
+                self.changed_ports(old, spec)?;
             } else {
-                self.new_ports(spec)?
+                self.new_ports(spec)?;
             }
         }
         if has_health_port(spec) {

@@ -117,7 +117,7 @@ pub struct ApiError {
     /// Text for people: what, where, what to do.
     pub message: String,
     /// Object or resource concerned.
-    pub about: About,
+    pub about: Box<About>,
     /// Field by field, for `Invalid`.
     pub causes: Vec<Cause>,
     /// Seconds after which a retry makes sense.
@@ -126,7 +126,7 @@ pub struct ApiError {
 
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        let (about, causes) = (About::default(), Vec::new());
+        let (about, causes) = (Box::default(), Vec::new());
         Self {
             code,
             reason,
@@ -138,11 +138,11 @@ impl ApiError {
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
-        self.about = About {
+        self.about = Box::new(About {
             group: group.into(),
             kind: kind.into(),
             name: name.into(),
-        };
+        });
         self
     }
 

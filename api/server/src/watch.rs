@@ -68,16 +68,15 @@ impl Watch {
         let written = shared.revision.subscribe();
         let (existing, cursor) = {
             let state = shared.lock();
-            let existing: Vec<Arc<Value>> = match options.from {
-                Some(_) => Vec::new(),
-                None => {
-                    let all = state.store.list(
-                        &options.writer.kind.storage,
-                        options.namespace.as_deref(),
-                        None,
-                    );
-                    all.map(|(_, stored)| stored.object.clone()).collect()
-                }
+            let existing: Vec<Arc<Value>> = if options.from.is_some() {
+                Vec::new()
+            } else {
+                let all = state.store.list(
+                    &options.writer.kind.storage,
+                    options.namespace.as_deref(),
+                    None,
+                );
+                all.map(|(_, stored)| stored.object.clone()).collect()
             };
             (existing, options.from.unwrap_or(state.store.revision()))
         };

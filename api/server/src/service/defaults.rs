@@ -285,7 +285,7 @@ pub(crate) fn families(
         && spec
             .selector
             .as_ref()
-            .is_none_or(|selector| selector.is_empty());
+            .is_none_or(std::collections::BTreeMap::is_empty);
     let policy = spec.ip_family_policy.clone().unwrap_or_else(|| {
         let default = if selectorless && !Type::of(old).has_cluster_ip() {
             REQUIRE_DUAL_STACK
@@ -298,33 +298,15 @@ pub(crate) fn families(
         chosen.extend(cluster.first().map(|family| family.as_str().to_owned()));
     }
     let single = policy == SINGLE_STACK;
+    if !selectorless {
+        cluster_causes(&chosen, &policy, cluster, &mut causes);
+    }
     let refuse = |what: &str| Cause::invalid("spec.ipFamilyPolicy", &json!(policy), what);
     let dual = "must be 'RequireDualStack' or 'PreferDualStack' when multiple";
     if single && given.len() == 2 {
         causes.push(refuse(&format!("{dual} cluster IPs are specified")));
     } else if single && chosen.len() == 2 {
         causes.push(refuse(&format!("{dual} IP families are specified")));
-    }
-    let missing = |family: &&String| {
-        !cluster
-            .iter()
-            .any(|known| known.as_str() == family.as_str())
-    };
-    for (index, family) in chosen
-        .iter()
-        .enumerate()
-        .filter(|(_, family)| !selectorless && missing(family))
-    {
-        causes.push(Cause::invalid(
-            format!("spec.ipFamilies[{index}]"),
-            &json!(family),
-            "not configured on this cluster",
-        ));
-    }
-    if policy == REQUIRE_DUAL_STACK && cluster.len() < 2 && !selectorless {
-        causes.push(refuse(
-            "this cluster is not configured for dual-stack services",
-        ));
     }
     if !causes.is_empty() {
         return Err(causes);
@@ -338,6 +320,24 @@ pub(crate) fn families(
     }
     (spec.ip_families, spec.ip_family_policy) = (Some(chosen), Some(policy));
     Ok(())
+}
+
+/// What the cluster's ranges cannot give.
+fn cluster_causes(chosen: &[String], policy: &str, cluster: &[IpFamily], causes: &mut Vec<Cause>) {
+    for (index, family) in chosen.iter().enumerate() {
+        if !cluster.iter().any(|known| known.as_str() == family) {
+            let what = "not configured on this cluster";
+            causes.push(Cause::invalid(
+                format!("spec.ipFamilies[{index}]"),
+                &json!(family),
+                what,
+            ));
+        }
+    }
+    if policy == REQUIRE_DUAL_STACK && cluster.len() < 2 {
+        let what = "this cluster is not configured for dual-stack services";
+        causes.push(Cause::invalid("spec.ipFamilyPolicy", &json!(policy), what));
+    }
 }
 
 fn warn(spec: &ServiceSpec, warnings: &mut Vec<String>) {

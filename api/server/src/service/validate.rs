@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 use super::defaults::is_reachable_from_outside;
 use super::{NONE, Type, cluster_ips, families, has_health_port, is_headless, ports, spec_of};
 use crate::crud::Part;
-use crate::names;
+use crate::names::{self, ip_problem, special_address};
 use crate::status_error::Cause;
 
 const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
-const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 
@@ -96,6 +95,10 @@ fn kind_and_policies(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
             what,
         ));
     }
+    affinity_and_name(spec, causes);
+}
+
+fn affinity_and_name(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     let affinity = spec
         .session_affinity_config
         .as_ref()
@@ -220,65 +223,13 @@ fn qualified(field: &str, text: &str, causes: &mut Vec<Cause>) {
     causes.extend(problems.map(|problem| Cause::invalid(field, &json!(text), problem)));
 }
 
-/// Why a text is no good address, if it is none.
-fn ip_problem(text: &str) -> Option<&'static str> {
-    match text.parse::<IpAddr>() {
-        Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
-            Some("must not be an IPv4-mapped IPv6 address")
-        }
-        Ok(_) => None,
-        Err(_) => {
-            let octets: Vec<&str> = text.split('.').collect();
-            let number =
-                |octet: &&str| octet.len() <= 3 && !octet.is_empty() && octet.parse::<u8>().is_ok();
-            let zeros = octets.len() == 4 && octets.iter().all(number);
-            Some(if zeros {
-                "must not have leading 0s"
-            } else {
-                NOT_AN_IP
-            })
-        }
-    }
-}
-
 fn cluster_addresses(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     const FIELD: &str = "spec.clusterIPs";
     let ips = cluster_ips(spec);
     let whole = json!(ips);
-    for (index, family) in families(spec).iter().enumerate() {
-        let field = format!("spec.ipFamilies[{index}]");
-        if !["IPv4", "IPv6"].contains(&family.as_str()) {
-            causes.push(Cause::not_supported(
-                field,
-                &json!(family),
-                &["IPv4", "IPv6"],
-            ));
-        } else if families(spec)
-            .iter()
-            .take(index)
-            .any(|before| before == family)
-        {
-            causes.push(Cause::duplicate(field, &json!(family)));
-        }
-    }
+    family_names(spec, causes);
     if Type::of(spec) == Type::ExternalName {
-        if !ips.is_empty() || spec.cluster_ip.is_some() {
-            causes.push(Cause::forbidden(
-                FIELD,
-                "may not be set for ExternalName services",
-            ));
-        }
-        for (field, set) in [
-            ("ipFamilies", !families(spec).is_empty()),
-            ("ipFamilyPolicy", spec.ip_family_policy.is_some()),
-        ] {
-            if set {
-                causes.push(Cause::forbidden(
-                    format!("spec.{field}"),
-                    "may not be set for ExternalName services",
-                ));
-            }
-        }
+        no_addresses(spec, causes);
         return;
     }
     match &spec.cluster_ip {
@@ -338,6 +289,45 @@ fn cluster_addresses(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     }
 }
 
+fn family_names(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
+    for (index, family) in families(spec).iter().enumerate() {
+        let field = format!("spec.ipFamilies[{index}]");
+        if !["IPv4", "IPv6"].contains(&family.as_str()) {
+            causes.push(Cause::not_supported(
+                field,
+                &json!(family),
+                &["IPv4", "IPv6"],
+            ));
+        } else if families(spec)
+            .iter()
+            .take(index)
+            .any(|before| before == family)
+        {
+            causes.push(Cause::duplicate(field, &json!(family)));
+        }
+    }
+}
+
+fn no_addresses(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
+    if !cluster_ips(spec).is_empty() || spec.cluster_ip.is_some() {
+        causes.push(Cause::forbidden(
+            "spec.clusterIPs",
+            "may not be set for ExternalName services",
+        ));
+    }
+    for (field, set) in [
+        ("ipFamilies", !families(spec).is_empty()),
+        ("ipFamilyPolicy", spec.ip_family_policy.is_some()),
+    ] {
+        if set {
+            causes.push(Cause::forbidden(
+                format!("spec.{field}"),
+                "may not be set for ExternalName services",
+            ));
+        }
+    }
+}
+
 fn external_addresses(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
     for (index, text) in spec.external_ips.iter().flatten().enumerate() {
         let problem = match (ip_problem(text), text.parse::<IpAddr>()) {
@@ -348,28 +338,6 @@ fn external_addresses(spec: &ServiceSpec, causes: &mut Vec<Cause>) {
         causes.extend(problem.map(|problem| {
             Cause::invalid(format!("spec.externalIPs[{index}]"), &json!(text), problem)
         }));
-    }
-}
-
-/// Addresses that nobody outside of a host can send to.
-fn special_address(ip: IpAddr) -> Option<String> {
-    let (link_local, link_multicast) = match ip {
-        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets().starts_with(&[224, 0, 0])),
-        IpAddr::V6(ip) => (
-            ip.is_unicast_link_local(),
-            ip.octets().starts_with(&[0xff, 0x02]),
-        ),
-    };
-    if ip.is_unspecified() {
-        Some(format!("may not be unspecified ({ip})"))
-    } else if ip.is_loopback() {
-        Some("may not be in the loopback range (127.0.0.0/8, ::1/128)".into())
-    } else if link_local {
-        Some("may not be in the link-local range (169.254.0.0/16, fe80::/10)".into())
-    } else {
-        link_multicast.then(|| {
-            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".into()
-        })
     }
 }
 
