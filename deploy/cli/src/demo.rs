@@ -13,6 +13,9 @@ pub(crate) struct Flags {
     /// End after the steps, with exit code 0 if all held and 1 otherwise
     #[arg(long)]
     once: bool,
+    /// Only build the cluster, apply nothing, and stay up
+    #[arg(long, conflicts_with = "once")]
+    bare: bool,
     /// Leave out BGP, as if gobgpd were missing
     #[arg(long)]
     without_bgp: bool,
@@ -40,6 +43,9 @@ async fn show(flags: &Flags, inside: sandbox::Inside) -> Result<ExitCode, Failur
         );
         let mut cluster = Cluster::start(inside, std::env::current_exe()?, with_bgp).await?;
         kubectl_line(&cluster.kubeconfig);
+        if flags.bare {
+            std::future::pending::<()>().await;
+        }
         let score = demo::run(&mut cluster).await;
         println!(
             "\n{} passed, {} failed, {} skipped",

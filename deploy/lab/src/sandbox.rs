@@ -75,6 +75,9 @@ pub fn settle() -> Result<Inside> {
             "it was not started by its outer process",
         )
     })?;
+    SigSet::empty()
+        .thread_set_mask()
+        .doing("unblocking signals")?;
     prctl::set_pdeathsig(Signal::SIGKILL).doing("tying the lab to its starter")?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
@@ -109,7 +112,7 @@ fn unshare_all() -> Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {group} 1")).doing("writing gid_map")
 }
 
-/// Signals that the outer process waits for instead of dying by them; a started program gets an empty mask again.
+/// Signals that the outer process waits for instead of dying by them; the inner one inherits the mask and empties it.
 fn block_signals() -> Result<SigSet> {
     let mut signals = SigSet::empty();
     for signal in [
@@ -133,7 +136,7 @@ fn wait(child: &mut Child, signals: &SigSet) -> Result<ExitStatus> {
         let signal = signals.wait().doing("waiting for a signal")?;
         if signal != Signal::SIGCHLD {
             // ESRCH: it has just ended, the next round sees it
-            let _ = kill(pid, Signal::SIGTERM);
+            let _ = kill(pid, signal);
         }
     }
 }

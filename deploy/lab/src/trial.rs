@@ -37,7 +37,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    fn from_command_line() -> Self {
+    /// With the filters that the command line gives.
+    pub fn from_command_line() -> Self {
         let arguments = std::env::args().skip(1);
         Self {
             filters: arguments
@@ -63,7 +64,8 @@ impl Runner {
         }
     }
 
-    fn finish(&self) -> ExitCode {
+    /// Prints the sum of it; fails if a test did.
+    pub fn finish(&self) -> ExitCode {
         let (passed, failed) = (self.passed.get(), self.failed.borrow());
         let word = if failed.is_empty() { "ok" } else { "FAILED" };
         println!(
