@@ -28,7 +28,11 @@ pub(crate) fn main(flags: &Flags) -> Result<ExitCode, Failure> {
         return Ok(sandbox::enter(listener)?);
     }
     let inside = sandbox::settle()?;
-    log("warn");
+    // the terminal is for the steps
+    log(
+        std::fs::File::create(inside.folder.join("demo.log"))?,
+        false,
+    );
     let run_time = tokio::runtime::Runtime::new()?;
     run_time.block_on(show(flags, inside))
 }

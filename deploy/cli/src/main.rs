@@ -8,7 +8,7 @@ mod demo;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 /// Gives Kubernetes Services their addresses, tells the network where they live, and carries their packets.
 #[derive(Debug, Parser)]
@@ -38,11 +38,12 @@ fn main() -> ExitCode {
     })
 }
 
-/// Logs go to standard error; `RUST_LOG` says how much.
-fn log(default: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+/// What is logged unless `RUST_LOG` says otherwise.
+const DEFAULT_LOG: &str = "info,kube_client=error,tower=error";
+
+/// Logs go to a writer such as standard error; `RUST_LOG` says how much.
+fn log(writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, colours: bool) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    builder.with_ansi(colours).with_writer(writer).init();
 }

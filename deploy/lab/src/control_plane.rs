@@ -12,7 +12,7 @@ use std::{
 use api_server::{Config, Identity, Server};
 use kube::Client;
 use serde_yaml_ng::Value;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 
 use crate::error::{Doing as _, Error, Result};
 
@@ -59,6 +59,12 @@ impl ControlPlane {
         let kubeconfigs = write_kubeconfigs(&identity, &addresses, folder, namespace)?;
         let ours = kubeconfigs.last().map(PathBuf::as_path);
         let client = api_client::connect(ours).await.doing(DOING)?;
+        let controllers = client.clone();
+        tasks.spawn(async move {
+            // they end with this task: nobody else holds the sender
+            let (_running, shutdown) = watch::channel(false);
+            api_controllers::run(controllers, shutdown).await;
+        });
         Ok(Self {
             client,
             kubeconfigs,

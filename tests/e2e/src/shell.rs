@@ -108,7 +108,7 @@ impl Watch {
                     return lines;
                 }
                 Ok(line) => lines.push(line),
-                Err(_) => panic!("after {patience:?} only: {lines:#?}"),
+                Err(error) => panic!("after {patience:?}, {error}, only: {lines:#?}"),
             }
         }
     }

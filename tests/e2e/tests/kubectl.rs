@@ -10,6 +10,9 @@ use lab::{objects::MANIFESTS, trial::Runner};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Its name and its body.
+type Test = (&'static str, fn(&Kubectl));
+
 fn main() -> ExitCode {
     if !skips::have("kubectl") {
         skips::skip("kubectl", "no kubectl on this machine");
@@ -18,7 +21,7 @@ fn main() -> ExitCode {
     let runner = Runner::from_command_line();
     let demo = Demo::start(&["--bare"]);
     let kubectl = Kubectl::new(&demo.kubeconfig);
-    let tests: &[(&'static str, fn(&Kubectl))] = &[
+    let tests: &[Test] = &[
         (
             "create_makes_every_manifest_of_the_demo",
             create_makes_every_manifest,
