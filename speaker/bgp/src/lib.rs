@@ -14,11 +14,18 @@
 //! Not here, on purpose: DelayOpen (RFC 4271 §8.1.1, optional), graceful restart (RFC 4724), extended messages (RFC 8654).
 #![forbid(unsafe_code)]
 
+mod adj_rib_out;
 mod advertisement;
+pub mod capability;
 mod community;
 mod config;
+pub mod fsm;
+mod jitter;
+pub mod peer;
 mod reason;
+pub mod wire;
 
+pub use adj_rib_out::{AdjRibOut, MAX_BATCH_PREFIXES};
 pub use advertisement::{
     Advertisement, AdvertisementName, AdvertisementView, AnnouncedAddress, MAX_ROUTES_PER_PEER,
     PoolSpan, Refusal, Route, Routes, Wanted, wanted,
@@ -30,4 +37,7 @@ pub use community::{
 pub use config::{
     NodeAddresses, Password, PeerConfig, PeerConfigError, PeerName, RemoteAsn, Timers, router_id,
 };
+pub use fsm::State;
+pub use peer::{Counters, Input, Output, Peer, SessionChange, Side};
 pub use reason::Reason;
+pub use wire::Notification;
