@@ -473,3 +473,6 @@ impl Taking<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

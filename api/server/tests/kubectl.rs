@@ -218,10 +218,13 @@ async fn wrong_input_is_refused_with_the_field_named() {
         return;
     };
     served.server.install_crds(api_types::crds()).unwrap();
-    let pool = "{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: p, namespace: metallb-system}, spec: {addresses: [192.0.2.9-1]}}";
+    let pool = "apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: p, namespace: metallb-system}
+spec: {addresses: [192.0.2.9-192.0.2.1]}";
     let error = kubectl.refused("create -f -", pool);
     assert!(
-        error.contains("spec.addresses[0]: Invalid value: \"192.0.2.9-1\""),
+        error.contains("spec.addresses[0]: Invalid value: \"192.0.2.9-192.0.2.1\""),
         "{error}"
     );
     let table = [
