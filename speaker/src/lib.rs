@@ -12,11 +12,15 @@
 #![deny(unsafe_code)]
 
 mod config;
+mod conntrack_io;
 mod derive;
 mod drain;
 pub mod ingest;
 pub mod l2_io;
 pub mod membership_io;
+mod netlink;
+pub mod nft_io;
+pub mod proxier_io;
 mod status;
 mod sys;
 mod watches;

@@ -7,10 +7,12 @@ mod bgp;
 mod check;
 mod facts;
 mod l2;
+mod node_view;
 
 pub use bgp::{BgpIngest, bgp_view, internal_addresses};
 pub use facts::{Change, Configuration, Fact, Facts, service_key};
 pub use l2::{Announceable, ingress_addresses, l2_view, vips};
+pub use node_view::{Networks, NodeViews, this_node};
 
 use k8s_openapi::api::core::v1::Service;
 

@@ -1,0 +1,385 @@
+//! Brings the kernel's table in step with the newest [`NodeView`], and keeps it there.
+//!
+//! Owns an OS thread of its own, so that loading rules delays neither ARP answers nor heartbeats. Feeds
+//! `speaker_proxier::Planner`, carries out its changes, decides nothing.
+//!
+//! ```text
+//! start(config) -> (Handle, watch of Programmed)      handle.update(NodeView), the newest counts
+//! ```
+//! On start the table that is there is taken over: flows and affinity memory live on, only what differs is written. When
+//! somebody else changes the ruleset (its generation is asked for once a second) the table is read back and what differs is
+//! put right. A batch that the kernel refuses is followed by a read-back, then by one change at a time: what is refused then
+//! concerns one Service, which is reported, and all the others are in step.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use api_model::ServiceKey;
+use speaker_proxier::{
+    Change, Planner, Reason, Refusal,
+    conntrack::Forget,
+    nft::{Operation, Table, Transaction, compile::Settings},
+    node_view::NodeView,
+};
+use tokio::sync::watch;
+use tracing::{debug, error, info, warn};
+
+use crate::{
+    conntrack_io,
+    netlink::Netlink,
+    nft_io::{Found, NftError, NftIo},
+};
+
+/// How often the ruleset's generation is asked for.
+const LOOK: Duration = Duration::from_secs(1);
+/// The table is read back this often even when nobody seems to have changed it.
+const VERIFY: Duration = Duration::from_secs(300);
+/// A read-back may take this part of the time.
+const VERIFY_SHARE: u32 = 20;
+
+/// Which rules are in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Programmed {
+    /// The view that the table follows; 0 before the first.
+    pub generation: u64,
+    /// Load balancer addresses whose rules are in the kernel, by Service.
+    pub vips: Arc<BTreeMap<ServiceKey, BTreeSet<IpAddr>>>,
+    /// What is not as asked, by Service.
+    pub refusals: BTreeMap<ServiceKey, Vec<Refusal>>,
+    /// The last attempt ended with an error: the table is not in step.
+    pub failing: bool,
+}
+
+/// Feeds the thread. Dropping it ends the thread; the rules stay, so that a restart is hitless.
+#[derive(Debug)]
+pub struct Handle {
+    mailbox: Arc<Mailbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    letter: Mutex<Letter>,
+    posted: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Letter {
+    view: Option<Arc<NodeView>>,
+    stop: bool,
+}
+
+impl Handle {
+    /// Replaces the view to follow.
+    pub fn update(&self, view: Arc<NodeView>) {
+        self.post(|letter| letter.view = Some(view));
+    }
+
+    fn post(&self, change: impl FnOnce(&mut Letter)) {
+        change(
+            &mut self
+                .mailbox
+                .letter
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        self.mailbox.posted.notify_one();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.post(|letter| letter.stop = true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the thread in the network namespace of the calling one. Errors: no `CAP_NET_ADMIN`, or no nf_tables.
+pub fn start(settings: Settings) -> Result<(Handle, watch::Receiver<Programmed>), NftError> {
+    let failed = |doing| move |source| NftError::Netlink { doing, source };
+    let nft = NftIo::open(settings)?;
+    let conntrack = Netlink::open().map_err(failed("opening a conntrack socket"))?;
+    let (programmed, receiver) = watch::channel(Programmed::default());
+    let mailbox = Arc::new(Mailbox::default());
+    let now = Instant::now();
+    let keeper = Keeper {
+        nft,
+        conntrack,
+        mailbox: mailbox.clone(),
+        programmed,
+        planner: None,
+        view: None,
+        refusals: BTreeMap::new(),
+        ruleset: 0,
+        out_of_step: false,
+        verified: now,
+        verify_cost: Duration::ZERO,
+        failures: 0,
+    };
+    let thread = std::thread::Builder::new()
+        .name("proxier".into())
+        .spawn(move || keeper.run())
+        .map_err(failed("starting a thread"))?;
+    Ok((
+        Handle {
+            mailbox,
+            thread: Some(thread),
+        },
+        receiver,
+    ))
+}
+
+struct Keeper {
+    nft: NftIo,
+    conntrack: Netlink,
+    mailbox: Arc<Mailbox>,
+    programmed: watch::Sender<Programmed>,
+    /// `None` until the first view.
+    planner: Option<Planner>,
+    view: Option<Arc<NodeView>>,
+    refusals: BTreeMap<ServiceKey, Vec<Refusal>>,
+    /// The kernel's generation after our last change.
+    ruleset: u32,
+    /// The table may not be what the planner thinks.
+    out_of_step: bool,
+    verified: Instant,
+    verify_cost: Duration,
+    failures: u32,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        while let Some(view) = self.wait() {
+            let begun = Instant::now();
+            let done = match view {
+                Some(view) => self.follow(&view),
+                None => self.look(),
+            };
+            match done {
+                Ok(()) => self.failures = 0,
+                Err(error) => {
+                    self.failures = self.failures.saturating_add(1);
+                    self.out_of_step = true;
+                    error!(%error, failures = self.failures, "rules not in step, trying again");
+                }
+            }
+            self.show();
+            debug!(took = ?begun.elapsed(), "proxier sync");
+        }
+    }
+
+    /// The next view, `Some(None)` when it is time to look, `None` at the end.
+    fn wait(&self) -> Option<Option<Arc<NodeView>>> {
+        // Failing attempts are spaced out: 1, 2, 4 … 16 s.
+        let pause = LOOK.saturating_mul(1 << self.failures.min(4));
+        let letter = self
+            .mailbox
+            .letter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (mut letter, _) = self
+            .mailbox
+            .posted
+            .wait_timeout_while(letter, pause, |letter| {
+                letter.view.is_none() && !letter.stop
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        (!letter.stop).then(|| letter.view.take())
+    }
+
+    fn follow(&mut self, view: &Arc<NodeView>) -> Result<(), NftError> {
+        self.view = Some(view.clone());
+        let Some(mut planner) = self.planner.take() else {
+            return self.begin(view);
+        };
+        let change = planner.update(view);
+        self.planner = Some(planner);
+        self.note(&change);
+        if self.out_of_step {
+            self.verify()?;
+        } else {
+            self.carry_out(&change.transaction)?;
+        }
+        self.forget(&change.forget);
+        Ok(())
+    }
+
+    /// The first view: takes over the table that is there, or puts a new one.
+    fn begin(&mut self, view: &NodeView) -> Result<(), NftError> {
+        let table = self.read_or_replace()?;
+        let mut planner = Planner::adopt(&table);
+        let change = planner.resume(&table, view);
+        info!(
+            adopted = table.len(),
+            changes = change.transaction.operations.len(),
+            services = view.services.len(),
+            "first snapshot"
+        );
+        self.planner = Some(planner);
+        self.note(&change);
+        self.carry_out(&change.transaction)?;
+        self.forget(&change.forget);
+        Ok(())
+    }
+
+    fn read_or_replace(&mut self) -> Result<Table, NftError> {
+        match self.nft.read()? {
+            Found::Table(table) => Ok(table),
+            Found::Unusable(why) => {
+                info!(why, "putting the fixed text in place");
+                self.nft.replace()
+            }
+        }
+    }
+
+    /// Nobody posted anything: has somebody else changed the ruleset?
+    fn look(&mut self) -> Result<(), NftError> {
+        if self.planner.is_none() {
+            let Some(view) = self.view.clone() else {
+                return Ok(());
+            };
+            return self.begin(&view);
+        }
+        let changed = self.nft.generation()? != self.ruleset;
+        let rested = self.verified.elapsed() >= self.verify_cost * VERIFY_SHARE;
+        if self.out_of_step || changed && rested || self.verified.elapsed() >= VERIFY {
+            self.verify()?;
+        }
+        Ok(())
+    }
+
+    /// Reads the table back and puts right what differs.
+    fn verify(&mut self) -> Result<(), NftError> {
+        let begun = Instant::now();
+        let table = self.read_or_replace()?;
+        let Some(planner) = &self.planner else {
+            return Ok(());
+        };
+        let transaction = planner.resync(&table);
+        if !transaction.is_empty() {
+            warn!(
+                changes = transaction.operations.len(),
+                "the table differed, putting it right"
+            );
+        }
+        self.out_of_step = false;
+        self.apply(&transaction)?;
+        self.verified = Instant::now();
+        self.verify_cost = begun.elapsed();
+        Ok(())
+    }
+
+    fn carry_out(&mut self, transaction: &Transaction) -> Result<(), NftError> {
+        match self.apply(transaction) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                warn!(%error, "a change was refused, reading the table back");
+                self.repair()
+            }
+        }
+    }
+
+    fn apply(&mut self, transaction: &Transaction) -> Result<(), NftError> {
+        self.nft.make_chains(&transaction.chains)?;
+        self.nft.apply(&transaction.operations)?;
+        self.ruleset = self.nft.generation()?;
+        Ok(())
+    }
+
+    /// One change at a time: what is refused concerns one Service.
+    fn repair(&mut self) -> Result<(), NftError> {
+        let table = self.read_or_replace()?;
+        let Some(planner) = &self.planner else {
+            return Ok(());
+        };
+        let transaction = planner.resync(&table);
+        self.nft.make_chains(&transaction.chains)?;
+        let mut refused: Vec<(ServiceKey, Operation, String)> = Vec::new();
+        for operation in &transaction.operations {
+            if let Err(error) = self.nft.apply(std::slice::from_ref(operation)) {
+                let owners = planner.owners(operation.key());
+                refused.extend(
+                    owners
+                        .into_iter()
+                        .map(|key| (key, *operation, error.to_string())),
+                );
+            }
+        }
+        for (key, operation, error) in refused {
+            let detail = format!("{:?}: {error}", operation.key());
+            warn!(service = %key, reason = Reason::KernelRefused.as_str(), detail, "a change was refused");
+            let refusal = Refusal::new(&key, Reason::KernelRefused, detail);
+            self.refusals.entry(key).or_default().push(refusal);
+            self.out_of_step = true;
+        }
+        self.ruleset = self.nft.generation()?;
+        Ok(())
+    }
+
+    fn note(&mut self, change: &Change) {
+        for key in &change.services {
+            self.refusals.remove(key);
+        }
+        for refusal in &change.refusals {
+            self.refusals
+                .entry(refusal.service.clone())
+                .or_default()
+                .push(refusal.clone());
+        }
+    }
+
+    fn forget(&mut self, forget: &Forget) {
+        if forget.is_empty() {
+            return;
+        }
+        match conntrack_io::forget(&mut self.conntrack, forget) {
+            Ok(0) => {}
+            Ok(flows) => info!(flows, "flows to former endpoints forgotten"),
+            // A kernel without conntrack has no flows to forget.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => warn!(%error, "flows to former endpoints may remain"),
+        }
+    }
+
+    fn show(&self) {
+        let failing = self.failures > 0;
+        // What failed to be written is not claimed; what was written before still stands.
+        let vips = match &self.planner {
+            Some(planner) if !failing => planner.programmed().clone(),
+            Some(_) | None => self.programmed.borrow().vips.clone(),
+        };
+        let refused = |key: &ServiceKey| {
+            let refusals = self.refusals.get(key);
+            refusals.is_some_and(|all| all.iter().any(|it| it.reason == Reason::KernelRefused))
+        };
+        let vips = if vips.keys().any(refused) {
+            let kept = vips.iter().filter(|(key, _)| !refused(key));
+            Arc::new(
+                kept.map(|(key, vips)| (key.clone(), vips.clone()))
+                    .collect(),
+            )
+        } else {
+            vips
+        };
+        let generation = self.view.as_ref().map_or(0, |view| view.generation);
+        let next = Programmed {
+            generation,
+            vips,
+            refusals: self.refusals.clone(),
+            failing,
+        };
+        self.programmed.send_if_modified(|shown| {
+            let differs = *shown != next;
+            *shown = next;
+            differs
+        });
+    }
+}
