@@ -3,9 +3,12 @@
 //! Owns flags, logging and exit codes; this is the one place where errors become text. Never decides anything else.
 #![forbid(unsafe_code)]
 
+mod allocator;
+mod api_server;
+mod connect;
 mod demo;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
@@ -22,6 +25,10 @@ struct Arguments {
 enum Role {
     /// Shows a whole cluster on this machine, in namespaces of its own: nodes, pods, a LAN, a BGP router, clients
     Demo(demo::Flags),
+    /// Gives Services their addresses; runs once for a cluster, more than one wait for the leader's end
+    Allocator(allocator::Flags),
+    /// The embedded API server by itself, with its controllers: in memory, for machines without a cluster
+    ApiServer(api_server::Flags),
 }
 
 /// What ends a role too early.
@@ -31,11 +38,19 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.role {
         Role::Demo(flags) => demo::main(&flags),
+        Role::Allocator(flags) => serve(allocator::main(flags)),
+        Role::ApiServer(flags) => serve(api_server::main(flags)),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("roadstead: {error}");
         ExitCode::FAILURE
     })
+}
+
+/// Runs a role until it ends, its log on standard error.
+fn serve(role: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    log(std::io::stderr, std::io::stderr().is_terminal());
+    tokio::runtime::Runtime::new()?.block_on(role)
 }
 
 /// What is logged unless `RUST_LOG` says otherwise.

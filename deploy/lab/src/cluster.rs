@@ -8,7 +8,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::{ControlPlane, Settings},
     error::{Doing as _, Error, Result},
     kubelet,
     look::NAMESPACE,
@@ -43,8 +43,13 @@ impl Cluster {
         let folder = inside.folder;
         let lan = TcpListener::bind((API, API_PORT)).doing("listening on the lab's LAN")?;
         let mut tasks = JoinSet::new();
+        let settings = Settings {
+            folder: folder.clone(),
+            namespace: NAMESPACE.to_owned(),
+            service_cidrs: Vec::new(),
+        };
         let listeners = vec![inside.listener, lan];
-        let control_plane = ControlPlane::start(listeners, &folder, NAMESPACE, &mut tasks).await?;
+        let control_plane = ControlPlane::start(listeners, &settings, &mut tasks).await?;
         let ControlPlane {
             client,
             kubeconfigs,

@@ -6,7 +6,7 @@ use std::{
     fs,
     net::{SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use api_server::{Config, Identity, Server};
@@ -15,6 +15,17 @@ use serde_yaml_ng::Value;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::error::{Doing as _, Error, Result};
+
+/// What the control plane is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For the kubeconfig files.
+    pub folder: PathBuf,
+    /// Default namespace in them.
+    pub namespace: String,
+    /// Ranges of cluster addresses, at most one of each family; none: the API server's own choice.
+    pub service_cidrs: Vec<String>,
+}
 
 /// A running control plane.
 pub struct ControlPlane {
@@ -25,12 +36,11 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts the API server and the controllers as tasks of `tasks`. For each listener a kubeconfig is written into
-    /// `folder`, readable by its owner only, with `namespace` as the default. Our own client uses the last listener.
+    /// Starts the API server and the controllers as tasks of `tasks`. For each listener a kubeconfig is written,
+    /// readable by its owner only. Our own client uses the last listener.
     pub async fn start(
         listeners: Vec<TcpListener>,
-        folder: &Path,
-        namespace: &str,
+        settings: &Settings,
         tasks: &mut JoinSet<()>,
     ) -> Result<Self> {
         const DOING: &str = "starting the API server";
@@ -47,7 +57,7 @@ impl ControlPlane {
         names.extend(["localhost", "127.0.0.1"]);
         names.dedup();
         let identity = Identity::generate(&names).doing(DOING)?;
-        let server = Server::new(&Config::default(), &identity).doing(DOING)?;
+        let server = Server::new(&config(settings)?, &identity).doing(DOING)?;
         let crds = api_types::crds().into_iter().map(serde_json::to_value);
         let crds = crds.collect::<Result<Vec<_>, _>>().doing(DOING)?;
         server.install_crds(crds).doing(DOING)?;
@@ -56,7 +66,7 @@ impl ControlPlane {
                 tracing::error!(%error, "API server ended");
             }
         });
-        let kubeconfigs = write_kubeconfigs(&identity, &addresses, folder, namespace)?;
+        let kubeconfigs = write_kubeconfigs(&identity, &addresses, settings)?;
         let ours = kubeconfigs.last().map(PathBuf::as_path);
         let client = api_client::connect(ours).await.doing(DOING)?;
         let controllers = client.clone();
@@ -72,11 +82,21 @@ impl ControlPlane {
     }
 }
 
+fn config(settings: &Settings) -> Result<Config> {
+    let mut config = Config::default();
+    if !settings.service_cidrs.is_empty() {
+        let cidrs = settings.service_cidrs.iter().map(|cidr| cidr.parse());
+        config.service_cidrs = cidrs
+            .collect::<std::result::Result<_, _>>()
+            .doing("reading the ranges of cluster addresses")?;
+    }
+    Ok(config)
+}
+
 fn write_kubeconfigs(
     identity: &Identity,
     addresses: &[SocketAddr],
-    folder: &Path,
-    namespace: &str,
+    settings: &Settings,
 ) -> Result<Vec<PathBuf>> {
     let write = |(number, address): (usize, &SocketAddr)| {
         let name = if number == 0 {
@@ -84,9 +104,9 @@ fn write_kubeconfigs(
         } else {
             format!("kubeconfig-{number}")
         };
-        let path = folder.join(name);
+        let path = settings.folder.join(name);
         let text = identity.kubeconfig(&Identity::url(address.ip(), address.port()));
-        let text = with_namespace(&text, namespace)?;
+        let text = with_namespace(&text, &settings.namespace)?;
         fs::write(&path, text).doing(format!("writing {}", path.display()))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
             .doing(format!("closing {}", path.display()))?;
