@@ -4,8 +4,11 @@
 //! TLS with a bearer token. Never runs anything: pods wait for a kubelet ([`Server`] keeps a deleted pod that has a node until
 //! someone deletes it with grace 0), `EndpointSlices` for a controller.
 //!
-//! It keeps nothing across a restart, and leaves out: server-side apply and `managedFields`, protobuf, RBAC, webhooks, CEL
-//! rules of CRDs, `OpenAPI` schemas. What it leaves out it refuses with a `Status` that says so.
+//! It keeps nothing across a restart. What it leaves out it refuses with a `Status` that says so: server-side apply, protobuf
+//! bodies, token and access reviews, impersonation, conversion webhooks, `log`, `exec` and `proxy`. Silently missing are
+//! `managedFields`, RBAC (whoever holds the token is an administrator), admission webhooks, CEL rules, `pattern` and `format` of
+//! custom resources, the check that a CRD's schema is structural, OpenAPI schemas of built-in kinds, and the notice of keys that stand twice
+//! in a body. Other kinds than those in `registry` are 404.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,7 @@
 //! The server under the client that our own processes use: kube.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::time::{Duration, Instant};
@@ -38,10 +40,10 @@ fn service(name: &str, spec: &serde_json::Value) -> Service {
 }
 
 fn status(error: kube::Error) -> (u16, String) {
-    match error {
-        kube::Error::Api(status) => (status.code, status.message),
-        other => panic!("not an answer of the server: {other}"),
-    }
+    let kube::Error::Api(status) = error else {
+        panic!("not an answer of the server: {error}")
+    };
+    (status.code, status.message)
 }
 
 #[tokio::test]
@@ -186,7 +188,7 @@ async fn version_that_the_log_forgot_is_answered_410_in_the_stream() {
     let events: Vec<WatchEvent<ConfigMap>> = events.try_collect().await.unwrap();
     match events.as_slice() {
         [WatchEvent::Error(error)] => {
-            assert_eq!((error.code, error.reason.as_str()), (410, "Expired"))
+            assert_eq!((error.code, error.reason.as_str()), (410, "Expired"));
         }
         other => panic!("one error and the end, got {other:?}"),
     }

@@ -1,5 +1,7 @@
 //! The server under the real kubectl: what a user types, and what comes back.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::io::Write;

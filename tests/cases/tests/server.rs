@@ -1,5 +1,7 @@
 //! Acceptance cases that the embedded API server decides alone: what a Service may say, and which numbers it gets.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeSet;
 
 use api_server::{ApiError, Config, Identity, ObjectRef, Server};
@@ -15,13 +17,13 @@ fn server(node_port_range: (u16, u16)) -> Server {
     Server::new(&config, &identity).unwrap()
 }
 
-fn service(name: &str, spec: Value) -> Value {
+fn service(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
 }
 
 fn node_port(server: &Server, name: &str) -> Result<u64, ApiError> {
     let spec = json!({"type": "NodePort", "selector": {"app": name}, "ports": [{"port": 80}]});
-    let stored = server.create(service(name, spec))?;
+    let stored = server.create(service(name, &spec))?;
     Ok(stored["spec"]["ports"][0]["nodePort"].as_u64().unwrap())
 }
 
@@ -42,7 +44,7 @@ fn b025_health_check_node_port_is_taken_from_the_range_and_given_back() {
         "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30_001, "selector": {"app": "lb"},
         "ports": [{"protocol": "TCP", "port": 80, "targetPort": 80, "nodePort": 30_000}],
     });
-    let lb = ObjectRef::of(&server.create(service("lb", spec)).unwrap());
+    let lb = ObjectRef::of(&server.create(service("lb", &spec)).unwrap());
     let given = BTreeSet::from([
         node_port(&server, "n1").unwrap(),
         node_port(&server, "n2").unwrap(),
@@ -67,7 +69,7 @@ fn b029_dynamic_node_ports_leave_the_static_band_until_the_rest_is_full() {
         .collect();
     assert_eq!(dynamic, (30_086..=32_767).collect());
     let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30_009}]});
-    server.create(service("chosen", spec)).unwrap();
+    server.create(service("chosen", &spec)).unwrap();
     let fallback: BTreeSet<u64> = (0..85)
         .map(|n| node_port(&server, &format!("b{n}")).unwrap())
         .collect();
@@ -97,30 +99,30 @@ fn b043_headless_load_balancer_is_refused_on_its_cluster_ip() {
         "type": "LoadBalancer", "clusterIP": "None", "selector": {"app": "headless"},
         "ports": [{"protocol": "TCP", "port": 80, "targetPort": 80}],
     });
-    let error = server.create(service("headless", spec)).unwrap_err();
+    let error = server.create(service("headless", &spec)).unwrap_err();
     assert_eq!(
         (error.code, causes(&error)),
         (422, vec![("FieldValueInvalid", "spec.clusterIPs[0]")])
     );
 }
 
-/// The admission rows; those about packets are in the proxier's test.
-#[test]
-fn b044_odd_port_lists_are_refused_with_the_field_named() {
-    let server = server((30_000, 32_767));
-    let refused: &[(&str, Value, u16, &[(&str, &str)])] = &[
+/// Name, ports, code and causes.
+type Refused = (&'static str, Value, u16, Vec<(&'static str, &'static str)>);
+
+fn refused() -> Vec<Refused> {
+    vec![
         (
             "zero-ports",
             json!([]),
             422,
-            &[("FieldValueRequired", "spec.ports")],
+            vec![("FieldValueRequired", "spec.ports")],
         ),
-        ("range-text", json!([{"port": "8000-8010"}]), 400, &[]),
+        ("range-text", json!([{"port": "8000-8010"}]), 400, vec![]),
         (
             "two-unnamed",
             json!([{"port": 80}, {"port": 443}]),
             422,
-            &[
+            vec![
                 ("FieldValueRequired", "spec.ports[0].name"),
                 ("FieldValueRequired", "spec.ports[1].name"),
             ],
@@ -129,13 +131,13 @@ fn b044_odd_port_lists_are_refused_with_the_field_named() {
             "name-case",
             json!([{"name": "HTTP", "port": 80}]),
             422,
-            &[("FieldValueInvalid", "spec.ports[0].name")],
+            vec![("FieldValueInvalid", "spec.ports[0].name")],
         ),
         (
             "port-0",
             json!([{"port": 0}]),
             422,
-            &[
+            vec![
                 ("FieldValueInvalid", "spec.ports[0].port"),
                 ("FieldValueInvalid", "spec.ports[0].targetPort"),
             ],
@@ -144,22 +146,24 @@ fn b044_odd_port_lists_are_refused_with_the_field_named() {
             "same-port-same-proto",
             json!([{"name": "a", "port": 443}, {"name": "b", "port": 443}]),
             422,
-            &[("FieldValueDuplicate", "spec.ports[1]")],
+            vec![("FieldValueDuplicate", "spec.ports[1]")],
         ),
-    ];
-    for (name, ports, code, fields) in refused {
+    ]
+}
+
+/// The admission rows; those about packets are in the proxier's test.
+#[test]
+fn b044_odd_port_lists_are_refused_with_the_field_named() {
+    let server = server((30_000, 32_767));
+    for (name, ports, code, fields) in refused() {
         let error = server
             .create(service(
                 name,
-                json!({"type": "LoadBalancer", "ports": ports}),
+                &json!({"type": "LoadBalancer", "ports": ports}),
             ))
             .unwrap_err();
-        assert_eq!(
-            (error.code, causes(&error)),
-            (*code, fields.to_vec()),
-            "{name}"
-        );
-        if *code == 400 {
+        assert_eq!((error.code, causes(&error)), (code, fields), "{name}");
+        if code == 400 {
             assert!(error.message.contains("spec.ports[0].port"), "{error}");
         }
     }
@@ -178,7 +182,7 @@ fn b044_odd_port_lists_are_refused_with_the_field_named() {
         let stored = server
             .create(service(
                 name,
-                json!({"type": "LoadBalancer", "ports": ports}),
+                &json!({"type": "LoadBalancer", "ports": ports}),
             ))
             .unwrap();
         let numbers: BTreeSet<u64> = stored["spec"]["ports"]
