@@ -11,6 +11,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod bgp_io;
 mod config;
 mod conntrack_io;
 mod derive;
