@@ -48,7 +48,8 @@ impl Peer {
 
     fn report(&mut self, cause: &Cause, out: &mut Vec<Output>) {
         let state = self.state();
-        if state != self.reported {
+        // an attempt that got no answer leaves the state as it is, but the operator should hear of it
+        if state != self.reported || cause.reason == Reason::ConnectTimedOut {
             self.reported = state;
             out.push(Output::Changed(SessionChange {
                 state,

@@ -232,7 +232,10 @@ fn a_dial_that_gets_no_answer_is_ended_and_repeated() {
     let mut bench = Bench::new();
     bench.take();
     assert_eq!(bench.sleep(), CONNECT_TIMEOUT);
-    assert_eq!(bench.words(), ["close Dialled", "dial"]);
+    assert_eq!(
+        bench.words(),
+        ["close Dialled", "dial", "Connect ConnectTimedOut"]
+    );
 }
 
 #[test]
