@@ -51,5 +51,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
         }
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // hidden retries begin after 5 ms and ignore the gaps that our own retries keep
+    config.default_retry = false;
     Ok(Client::try_from(config)?)
 }

@@ -14,4 +14,4 @@ pub mod write;
 
 pub use backoff::{Backoff, random};
 pub use connect::{ConnectError, connect};
-pub use informer::{Change, Invalid, informer, informer_of};
+pub use informer::{Change, Invalid, PACE, informer, informer_of};

@@ -1,7 +1,7 @@
 //! What a bare API server lacks: controllers.
 //!
-//! Owns `EndpointSlice`s ([`slices`]), Endpoints ([`endpoints`]), owner-reference garbage collection ([`garbage`]) and the end
-//! of namespaces. A real cluster has its own; this crate runs beside our embedded server. Each part is a pure planner and a
+//! Owns `EndpointSlice`s ([`slices`]), Endpoints ([`endpoints`]), owner-reference garbage collection ([`garbage`]). A real
+//! cluster has its own; this crate runs beside our embedded server, which ends namespaces and custom kinds itself. Each part is a pure planner and a
 //! shell that watches, asks the planner and writes. Never runs pods: whoever plays the node removes a pod that is being
 //! deleted with grace.
 //!
@@ -15,7 +15,6 @@ pub mod endpoints;
 mod facts;
 pub mod garbage;
 mod kinds;
-mod namespaces;
 pub mod slices;
 
 #[cfg(test)]
@@ -31,7 +30,6 @@ pub async fn run(client: Client, mut shutdown: watch::Receiver<bool>) {
     tokio::select! {
         _ = shutdown.wait_for(|stop| *stop) => {}
         () = endpoint_shell::run(client.clone()) => {}
-        () = garbage::run(client.clone()) => {}
-        () = namespaces::run(client) => {}
+        () = garbage::run(client) => {}
     }
 }

@@ -28,7 +28,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::mpsc,
-    time::{Instant, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{debug, warn};
 
@@ -43,6 +43,8 @@ const WATCH_SECONDS: u32 = 120;
 const WATCH_GRACE: Duration = Duration::from_secs(10);
 /// A watch that ends sooner than this counts as a failure.
 const WATCH_TOO_SHORT: Duration = Duration::from_secs(1);
+/// A watch that held this long shows that the server is well.
+const WATCH_HEALTHY: Duration = Duration::from_secs(10);
 /// How long one page of a list may take.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Watches that fail in a row until the kind is listed again.
@@ -82,14 +84,19 @@ pub fn informer<K>(
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    informer_of(api, &K::kind(&()), config)
+    informer_of(api, &K::kind(&()), config, PACE)
 }
 
-/// The same for a kind that is known at run time only; `kind` is its name in the log.
+/// How long [`informer`] waits after failures: 1 s, doubling to 10 s, each longer by up to a half. A server that heals is
+/// listed again within twice the longest gap.
+pub const PACE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+
+/// The same for a kind that is known at run time only, and with another pace; `kind` is its name in the log.
 pub fn informer_of<K>(
     api: Api<K>,
     kind: &str,
     config: Config,
+    pace: Backoff,
 ) -> impl Stream<Item = Change<K>> + Send + Unpin + use<K>
 where
     K: Resource + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
@@ -102,7 +109,7 @@ where
         client: api.into_client(),
         config,
         cache: Cache::default(),
-        backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(20)),
+        backoff: pace,
         changes,
     };
     tokio::spawn(informer.run());
@@ -146,6 +153,7 @@ where
     /// Lists, watches, and lists again, until nobody listens.
     async fn list_and_watch(&mut self) {
         loop {
+            let begun = Instant::now();
             let listed = match self.config.initial_list_strategy {
                 InitialListStrategy::ListWatch => self.list().await,
                 InitialListStrategy::StreamingList => self.stream_list().await,
@@ -156,14 +164,15 @@ where
             };
             match ended {
                 End::Dropped => return,
-                End::Expired(cause) => self.wait("Expired", &cause).await,
-                End::Failed(cause) => self.wait("ListFailed", &cause).await,
+                // the gap is one between lists: what watches waited since counts
+                End::Expired(cause) => self.wait(begun, "Expired", &cause).await,
+                End::Failed(cause) => self.wait(begun, "ListFailed", &cause).await,
             }
         }
     }
 
-    /// Waits after a failure.
-    async fn wait(&mut self, reason: &'static str, cause: &str) {
+    /// Waits after a failure, until the gap since `begun` is large enough.
+    async fn wait(&mut self, begun: Instant, reason: &'static str, cause: &str) {
         let gap = self.backoff.next_gap(random());
         warn!(
             kind = self.kind,
@@ -172,7 +181,7 @@ where
             gap_ms = gap.as_millis(),
             "watch restarted"
         );
-        tokio::time::sleep(gap).await;
+        sleep_until(begun + gap).await;
     }
 
     /// Lists page by page. The version to watch from.
@@ -260,14 +269,18 @@ where
     async fn watch_from(&mut self, mut version: String) -> End {
         loop {
             let begun = Instant::now();
-            match self.watch_once(&mut version).await {
-                Ok(()) if begun.elapsed() >= WATCH_TOO_SHORT => self.backoff.reset(),
+            let ended = self.watch_once(&mut version).await;
+            if begun.elapsed() >= WATCH_HEALTHY {
+                self.backoff.reset();
+            }
+            match ended {
+                Ok(()) if begun.elapsed() >= WATCH_TOO_SHORT => {}
                 Ok(()) => {
-                    self.wait("WatchClosed", "the server closed the watch at once")
+                    self.wait(begun, "WatchClosed", "the server closed the watch at once")
                         .await;
                 }
                 Err(End::Failed(cause)) if self.backoff.failures() < WATCHES_BEFORE_LIST => {
-                    self.wait("WatchFailed", &cause).await;
+                    self.wait(Instant::now(), "WatchFailed", &cause).await;
                 }
                 Err(end) => return end,
             }

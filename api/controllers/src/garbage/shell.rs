@@ -10,7 +10,7 @@ use std::{
 };
 
 use api_client::{
-    Change, informer_of,
+    Change, PACE, informer_of,
     write::{self, WriteError},
 };
 use futures::StreamExt;
@@ -382,7 +382,7 @@ fn group(api_version: &str) -> &str {
 /// Sends the changes of a kind on.
 async fn forward(client: Client, kind: Kind, sender: mpsc::Sender<Told>) {
     let title = kind.title();
-    let mut changes = informer_of(kind.everywhere(&client), &title, Config::default());
+    let mut changes = informer_of(kind.everywhere(&client), &title, Config::default(), PACE);
     while let Some(change) = changes.next().await {
         if sender.send((title.clone(), change)).await.is_err() {
             return;
