@@ -3,7 +3,7 @@
 //! A pod serves `name|client-address` on its container ports. The annotation `lab.roadstead.io/ready: "false"` turns it
 //! unready while it goes on serving, so that who still sends to it is seen. Never schedules: pods name their node.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject};
@@ -26,32 +26,46 @@ pub const READY: &str = "lab.roadstead.io/ready";
 /// Longest time that a pod goes on serving after its deletion was asked for.
 const LONGEST_GRACE: Duration = Duration::from_secs(5);
 
-/// Creates the Node objects, with their addresses and `Ready`.
+/// Creates the Node objects of the lab.
 pub async fn register(client: &Client, topology: &Topology) -> Result<()> {
-    let nodes: Api<NodeObject> = Api::all(client.clone());
     for node in &topology.nodes {
-        let (name, n) = (node.name(), node.number);
-        let object = json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
-            "spec": {"podCIDR": format!("10.244.{n}.0/24"),
-                "podCIDRs": [format!("10.244.{n}.0/24"), format!("fd00:10:244:{n}::/64")]},
-        });
-        let object = serde_json::from_value(object).doing("writing a Node")?;
-        let created = nodes.create(&PostParams::default(), &object).await;
-        created.doing(format!("creating node {name}"))?;
-        let mut addresses = vec![json!({"type": "Hostname", "address": name})];
-        addresses.extend(
-            node.addresses()
-                .map(|address| json!({"type": "InternalIP", "address": address})),
-        );
-        let status = json!({"status": {"addresses": addresses, "conditions": [ready("KubeletReady", true)]}});
-        let patched = nodes
-            .patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
-            .await;
-        patched.doing(format!("reporting node {name}"))?;
+        let n = node.number;
+        let pods = [format!("10.244.{n}.0/24"), format!("fd00:10:244:{n}::/64")];
+        register_node(client, &node.name(), &node.addresses(), &pods).await?;
     }
     Ok(())
+}
+
+/// Creates one Node object, `Ready`, with these addresses and networks of pods; or renews the one that is there.
+pub async fn register_node(
+    client: &Client,
+    name: &str,
+    addresses: &[IpAddr],
+    pods: &[String],
+) -> Result<()> {
+    let nodes: Api<NodeObject> = Api::all(client.clone());
+    let object = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+        "spec": {"podCIDR": pods.first(), "podCIDRs": pods},
+    });
+    let object = serde_json::from_value(object).doing("writing a Node")?;
+    match nodes.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        created => drop(created.doing(format!("creating node {name}"))?),
+    }
+    let mut reported = vec![json!({"type": "Hostname", "address": name})];
+    reported.extend(
+        addresses
+            .iter()
+            .map(|address| json!({"type": "InternalIP", "address": address})),
+    );
+    let status =
+        json!({"status": {"addresses": reported, "conditions": [ready("KubeletReady", true)]}});
+    let patched = nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .await;
+    patched.map(drop).doing(format!("reporting node {name}"))
 }
 
 /// Runs pods until the watch ends, which it never does by itself; drop it to stop every pod.
