@@ -91,9 +91,9 @@ pub struct BGPPeerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub node_selectors: Vec<LabelSelector>,
-    /// TCP MD5 password (RFC 2385); this or `passwordSecret`.
+    /// TCP MD5 password (RFC 2385), at most the 80 octets that the kernel takes; this or `passwordSecret`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = 80))]
     pub password: String,
     /// Secret of type `kubernetes.io/basic-auth` whose key `password` holds the password.
     #[serde(default, skip_serializing_if = "Option::is_none")]

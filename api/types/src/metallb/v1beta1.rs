@@ -69,7 +69,7 @@ pub struct BGPPeerSpec {
     pub node_selectors: Vec<NodeSelector>,
     /// TCP MD5 password.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = 80))]
     pub password: String,
     /// `BFDProfile` for the BFD session beside this one.
     #[serde(skip_serializing_if = "String::is_empty")]
