@@ -29,6 +29,7 @@ use crate::watch::{Watch, WatchOptions};
 
 /// As large as kube-apiserver takes them.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_WATCH: Duration = Duration::from_secs(30 * 60);
 
 /// Body of every answer.
@@ -70,7 +71,9 @@ async fn respond(
         ));
     }
     let limited = Limited::new(body, MAX_BODY_BYTES);
-    let body = limited.collect().await.map_err(|error| {
+    let collected = tokio::time::timeout(BODY_TIMEOUT, limited.collect()).await;
+    let late = |_| ApiError::bad_request("the body did not arrive in time");
+    let body = collected.map_err(late)?.map_err(|error| {
         if error.is::<LengthLimitError>() {
             ApiError::too_large(MAX_BODY_BYTES)
         } else {
