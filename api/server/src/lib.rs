@@ -7,7 +7,7 @@
 //! It keeps nothing across a restart. What it leaves out it refuses with a `Status` that says so: server-side apply, protobuf
 //! bodies, token and access reviews, impersonation, conversion webhooks, `log`, `exec` and `proxy`. Silently missing are
 //! `managedFields`, RBAC (whoever holds the token is an administrator), admission webhooks, CEL rules, `pattern` and `format` of
-//! custom resources, the check that a schema is structural, OpenAPI schemas of built-in kinds, and the notice of keys that stand twice
+//! custom resources, the check that a schema is structural, `OpenAPI` schemas of built-in kinds, and the notice of keys that stand twice
 //! in a body. Other kinds than those in `registry` are 404.
 //!
 //! ```no_run

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{Config, Identity, ObjectRef, Server};
 
+#[expect(clippy::too_many_lines, reason = "a table: one object of each kind")]
 fn examples() -> Vec<Value> {
     let object = |api_version: &str, kind: &str, rest: Value| {
         let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {
