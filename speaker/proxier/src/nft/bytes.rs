@@ -186,8 +186,14 @@ fn decode_data(map: Map, family: IpFamily, data: &RawData) -> Option<Value> {
             Value::Endpoint(SocketAddr::new(value.address(family)?, value.short()?))
         }
         Map::Class => return None,
-        Map::Pods | Map::ServiceNet | Map::ClusterIps | Map::Hairpin => Value::Member,
-        Map::Allowed | Map::Guarded | Map::Refuse | Map::Hole => Value::Member,
+        Map::Pods
+        | Map::ServiceNet
+        | Map::ClusterIps
+        | Map::Hairpin
+        | Map::Allowed
+        | Map::Guarded
+        | Map::Refuse
+        | Map::Hole => Value::Member,
     };
     value.0.is_empty().then_some(decoded)
 }

@@ -129,22 +129,23 @@ impl FakeTable {
                 (slots, Some(seconds))
             }
         };
-        let endpoint = |slot| match affinity {
-            None => self
-                .elements
-                .get(&Key::Slot(Map::Endpoints, family, base, slot)),
-            Some(_) => match self
-                .elements
-                .get(&Key::Slot(Map::AffinitySlots, family, base, slot))
-            {
-                Some(Value::Remembered(id)) => self.elements.get(&Key::Remembered(family, *id)),
-                _ => None,
-            },
+        let endpoint = |slot| {
+            let key = match affinity {
+                None => Key::Slot(Map::Endpoints, family, base, slot),
+                Some(_) => {
+                    let slot = Key::Slot(Map::AffinitySlots, family, base, slot);
+                    let Some(Value::Remembered(id)) = self.elements.get(&slot) else {
+                        return None;
+                    };
+                    Key::Remembered(family, *id)
+                }
+            };
+            let Some(Value::Endpoint(at)) = self.elements.get(&key) else {
+                return None;
+            };
+            Some(*at)
         };
-        let found = (0..slots).map(|slot| match endpoint(slot) {
-            Some(Value::Endpoint(at)) => Some(*at),
-            _ => None,
-        });
+        let found = (0..slots).map(endpoint);
         match found.collect::<Option<_>>() {
             Some(to) => Verdict::Deliver {
                 to,
@@ -168,10 +169,10 @@ fn add(table: &mut Table, key: &Key, value: Value) -> Result<(), ApplyError> {
     if table.contains_key(key) {
         return Err(ApplyError::Exists(*key));
     }
-    if matches!(key, Key::Allowed(..) | Key::Net(..)) {
-        if let Some(other) = table.keys().find(|other| overlaps(key, other)) {
-            return Err(ApplyError::Overlap(*key, *other));
-        }
+    let interval = matches!(key, Key::Allowed(..) | Key::Net(..));
+    let other = interval.then(|| table.keys().find(|other| overlaps(key, other)));
+    if let Some(Some(other)) = other {
+        return Err(ApplyError::Overlap(*key, *other));
     }
     table.insert(*key, value);
     Ok(())

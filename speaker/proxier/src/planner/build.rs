@@ -78,7 +78,8 @@ impl Built {
         }
         for (port, rule) in &rules.ports {
             let old = old.and_then(|old| old.ports.get(port));
-            built.add_port(key, port, rule, old, ids);
+            let built = &mut built;
+            Builder { key, built, ids }.add_port(port, rule, old);
         }
         built.rules = rules;
         built
@@ -112,96 +113,95 @@ impl Built {
             (FrontendKind::Cluster, element),
         );
     }
+}
 
-    fn add_port(
-        &mut self,
-        key: &ServiceKey,
-        port: &PortId,
-        rule: &PortRules,
-        old: Option<&PortState>,
-        ids: &mut Ids,
-    ) {
-        let Some(id) = ids.port(key, port, rule.frontends.keys()) else {
-            let detail = format!("port {} {}: no id is left", port.name, port.port);
-            self.refusals
-                .push(Refusal::new(key, Reason::IdsExhausted, detail));
+/// Compiles the ports of one Service, one after the other.
+struct Builder<'a> {
+    key: &'a ServiceKey,
+    built: &'a mut Built,
+    ids: &'a mut Ids,
+}
+
+impl Builder<'_> {
+    fn refuse(&mut self, port: &PortId, reason: Reason, what: &str) {
+        let detail = format!("port {} {}: {what}", port.name, port.port);
+        self.built
+            .refusals
+            .push(Refusal::new(self.key, reason, detail));
+    }
+
+    fn add_port(&mut self, port: &PortId, rule: &PortRules, old: Option<&PortState>) {
+        let Some(id) = self.ids.port(self.key, port, rule.frontends.keys()) else {
+            self.refuse(port, Reason::IdsExhausted, "no id is left");
             return;
         };
-        let mut state = old.cloned().unwrap_or_else(|| PortState {
-            whole: ids.adopted_slots(port.family, id << ID_SHIFT),
-            local: ids.adopted_slots(port.family, (id << ID_SHIFT) | LOCAL),
-            endpoint_ids: EndpointIds::adopt(ids.adopted_endpoints(port.family, id)),
+        let adopted = || PortState {
+            whole: self.ids.adopted_slots(port.family, id << ID_SHIFT),
+            local: self
+                .ids
+                .adopted_slots(port.family, (id << ID_SHIFT) | LOCAL),
+            endpoint_ids: EndpointIds::adopt(self.ids.adopted_endpoints(port.family, id)),
             ..PortState::default()
-        });
+        };
+        let mut state = old.cloned().unwrap_or_else(adopted);
         state.id = id;
         state.used.clear();
-        let limit = if rule.affinity.is_some() {
-            MAX_STICKY_SLOTS
-        } else {
-            MAX_SLOTS
-        };
-        let whole = cap(&state.whole, &rule.endpoints.whole, limit);
-        let local = cap(&state.local, &rule.endpoints.local, limit);
-        let left_out = rule.endpoints.whole.len().max(rule.endpoints.local.len());
-        if left_out > limit {
-            let detail = format!(
-                "port {} {}: {left_out} endpoints, {limit} are used",
-                port.name, port.port
-            );
-            self.refusals
-                .push(Refusal::new(key, Reason::TooManyEndpoints, detail));
+        self.place(port, rule, &mut state);
+        let sets = [false, true].map(|local| self.add_set(port, &mut state, rule.affinity, local));
+        for (frontend, r) in &rule.frontends {
+            let elements = frontend_elements(*frontend, r, !rule.endpoints.whole.is_empty(), sets);
+            let claim = Claim::Frontend(*frontend);
+            self.built.claims.entry(claim).or_insert((r.kind, elements));
         }
-        let wants = |policy, outside: bool| {
-            let mut rules = rule.frontends.values();
-            rules.any(|r| r.policy == policy || outside && r.kind != FrontendKind::Cluster)
+        for at in &rule.endpoints.here {
+            self.built.claim_address(Map::Hairpin, at.ip());
+        }
+        self.built.ports.insert(port.clone(), state);
+    }
+
+    /// Gives the endpoints their slots and ids; only sets that some frontend uses get any.
+    fn place(&mut self, port: &PortId, rule: &PortRules, state: &mut PortState) {
+        let sticky = rule.affinity.is_some();
+        let limit = if sticky { MAX_STICKY_SLOTS } else { MAX_SLOTS };
+        let endpoints = &rule.endpoints;
+        let most = endpoints.whole.len().max(endpoints.local.len());
+        if most > limit {
+            let what = format!("{most} endpoints, {limit} are used");
+            self.refuse(port, Reason::TooManyEndpoints, &what);
+        }
+        let mut frontends = rule.frontends.values();
+        let local = frontends.clone().any(|r| r.policy == Policy::Local);
+        let whole =
+            frontends.any(|r| r.policy == Policy::Cluster || r.kind != FrontendKind::Cluster);
+        let place = |used: bool, before: &[SocketAddr], wanted: &BTreeSet<SocketAddr>| {
+            let wanted = if used {
+                cap(before, wanted, limit)
+            } else {
+                BTreeSet::new()
+            };
+            assign(before, &wanted)
         };
-        state.whole = if wants(Policy::Cluster, true) {
-            assign(&state.whole, &whole)
-        } else {
-            Vec::new()
-        };
-        state.local = if wants(Policy::Local, false) {
-            assign(&state.local, &local)
-        } else {
-            Vec::new()
-        };
-        if rule.affinity.is_some() {
-            state
-                .endpoint_ids
-                .update(&whole.union(&local).copied().collect());
+        state.whole = place(whole, &state.whole, &endpoints.whole);
+        state.local = place(local, &state.local, &endpoints.local);
+        if sticky {
+            let present = state.whole.iter().chain(&state.local).copied().collect();
+            state.endpoint_ids.update(&present);
         } else {
             state.endpoint_ids = EndpointIds::default();
         }
-        let sets = [
-            self.add_set(key, port, &mut state, rule.affinity, false, ids),
-            self.add_set(key, port, &mut state, rule.affinity, true, ids),
-        ];
-        for (frontend, r) in &rule.frontends {
-            let elements = frontend_elements(*frontend, r, !rule.endpoints.whole.is_empty(), sets);
-            self.claims
-                .entry(Claim::Frontend(*frontend))
-                .or_insert((r.kind, elements));
-        }
-        for at in &rule.endpoints.here {
-            self.claim_address(Map::Hairpin, at.ip());
-        }
-        self.ports.insert(port.clone(), state);
     }
 
     /// The slots of one set; its value for frontends, `None` when it is empty.
     fn add_set(
         &mut self,
-        key: &ServiceKey,
         port: &PortId,
         state: &mut PortState,
         affinity: Option<u32>,
         local: bool,
-        ids: &mut Ids,
     ) -> Option<u32> {
         let slots = if local { &state.local } else { &state.whole };
         let count = u32::try_from(slots.len()).ok().filter(|count| *count > 0)?;
-        let scope = if local { LOCAL } else { 0 };
-        let base = (state.id << ID_SHIFT) | scope;
+        let base = (state.id << ID_SHIFT) | if local { LOCAL } else { 0 };
         let random = ChainKind::Random { slots: count };
         let sticky = affinity.map(|seconds| ChainKind::Sticky {
             slots: count,
@@ -209,34 +209,30 @@ impl Built {
             local,
         });
         let mut kind = sticky.unwrap_or(random);
-        let class = ids.class(kind).or_else(|| {
-            let detail = format!(
-                "port {} {}: no class is left; spread without affinity",
-                port.name, port.port
+        let mut class = self.ids.class(kind);
+        if class.is_none() {
+            self.refuse(
+                port,
+                Reason::AffinityClassesExhausted,
+                "no class is left; spread without affinity",
             );
-            self.refusals
-                .push(Refusal::new(key, Reason::AffinityClassesExhausted, detail));
             kind = random;
-            ids.class(random)
-        })?;
+            class = self.ids.class(random);
+        }
+        let elements = &mut self.built.elements;
         for (slot, at) in (0..).zip(slots) {
-            if matches!(kind, ChainKind::Random { .. }) {
-                self.elements.insert(
-                    Key::Slot(Map::Endpoints, port.family, base, slot),
-                    Value::Endpoint(*at),
-                );
+            let to = Value::Endpoint(*at);
+            if kind == random {
+                elements.insert(Key::Slot(Map::Endpoints, port.family, base, slot), to);
             } else if let Some(id) = state.endpoint_ids.get(at) {
                 let remembered = base | id;
                 let slot = Key::Slot(Map::AffinitySlots, port.family, base, slot);
-                self.elements.insert(slot, Value::Remembered(remembered));
-                self.elements.insert(
-                    Key::Remembered(port.family, remembered),
-                    Value::Endpoint(*at),
-                );
+                elements.insert(slot, Value::Remembered(remembered));
+                elements.insert(Key::Remembered(port.family, remembered), to);
             }
         }
         state.used.insert((port.family, kind));
-        Some(base | u32::from(class))
+        Some(base | u32::from(class?))
     }
 }
 
