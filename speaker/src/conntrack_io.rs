@@ -1,6 +1,6 @@
 //! The kernel's flows: list those over UDP, take one away.
 //!
-//! Owns the messages of `ctnetlink` (linux/netfilter/nfnetlink_conntrack.h). Which flows must go says
+//! Owns the messages of `ctnetlink` (`linux/netfilter/nfnetlink_conntrack.h`). Which flows must go says
 //! `speaker_proxier::conntrack`.
 
 use std::{

@@ -16,6 +16,7 @@ mod config;
 mod conntrack_io;
 mod derive;
 mod drain;
+mod health_io;
 pub mod ingest;
 pub mod l2_io;
 pub mod membership_io;

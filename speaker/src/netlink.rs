@@ -34,8 +34,6 @@ const BATCH: (u16, u16) = (16, 17);
 const NESTED: u16 = 0x8000;
 /// `NLA_TYPE_MASK`
 const TYPE_MASK: u16 = 0x3fff;
-/// Header of a message (16) and of nfnetlink (4).
-const HEAD: usize = 20;
 /// Socket buffers that we ask for; the kernel grants less without privileges of the first user namespace.
 const WANTED_BUFFER: usize = 16 << 20;
 /// Largest datagram that the kernel sends in a dump.
@@ -375,7 +373,7 @@ mod tests {
         messages.end_nest(list);
         messages.end_message(mark);
         let parsed = split(&messages.bytes).expect("whole");
-        let payload = parsed[0].payload.get(HEAD - 16..).expect("a header");
+        let payload = parsed[0].payload.get(4..).expect("a header");
         assert_eq!(attribute(payload, 1).and_then(text), Some("roadstead"));
         let nested = attribute(payload, 3).expect("nested");
         assert_eq!(

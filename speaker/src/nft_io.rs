@@ -104,9 +104,9 @@ impl NftIo {
             })
     }
 
-    /// Puts the fixed text there, with no elements but the ready-made classes; what was there goes.
-    pub fn replace(&mut self) -> Result<Table, NftError> {
-        let table = compile::ready_made_classes();
+    /// Puts the fixed text there with these elements; what was there goes in the same transaction, so that no packet meets
+    /// a part of the table. Gives the elements back.
+    pub fn replace(&mut self, table: Table) -> Result<Table, NftError> {
         run_nft(&text::whole(self.settings, &table))?;
         Ok(table)
     }

@@ -9,7 +9,7 @@
 //! On start the table that is there is taken over: flows and affinity memory live on, only what differs is written. When
 //! somebody else changes the ruleset (its generation is asked for once a second) the table is read back and what differs is
 //! put right. A batch that the kernel refuses is followed by a read-back, then by one change at a time: what is refused then
-//! concerns one Service, which is reported, and all the others are in step.
+//! concerns one Service, which is reported, and all the others are in step. Health ports (`health_io`) are fed from here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,10 @@ use api_model::ServiceKey;
 use speaker_proxier::{
     Change, Planner, Reason, Refusal,
     conntrack::Forget,
-    nft::{Operation, Table, Transaction, compile::Settings},
+    nft::{
+        Operation, Table, Transaction,
+        compile::{Settings, ready_made_classes},
+    },
     node_view::NodeView,
 };
 use tokio::sync::watch;
@@ -32,6 +35,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     conntrack_io,
+    health_io::{self, Board},
     netlink::Netlink,
     nft_io::{Found, NftError, NftIo},
 };
@@ -42,6 +46,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const VERIFY: Duration = Duration::from_secs(300);
 /// A read-back may take this part of the time.
 const VERIFY_SHARE: u32 = 20;
+/// Elements that the kernel refused are tried again so often; everything else goes on meanwhile.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 
 /// Which rules are in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +66,10 @@ pub struct Programmed {
 #[derive(Debug)]
 pub struct Handle {
     mailbox: Arc<Mailbox>,
+    board: Arc<Board>,
     thread: Option<JoinHandle<()>>,
+    /// Ends after the thread that feeds it.
+    _health: health_io::Handle,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +87,7 @@ struct Letter {
 impl Handle {
     /// Replaces the view to follow.
     pub fn update(&self, view: Arc<NodeView>) {
+        self.board.pending();
         self.post(|letter| letter.view = Some(view));
     }
 
@@ -109,11 +119,14 @@ pub fn start(settings: Settings) -> Result<(Handle, watch::Receiver<Programmed>)
     let conntrack = Netlink::open().map_err(failed("opening a conntrack socket"))?;
     let (programmed, receiver) = watch::channel(Programmed::default());
     let mailbox = Arc::new(Mailbox::default());
+    let board = Arc::new(Board::default());
+    let health = health_io::start(board.clone()).map_err(failed("starting a thread"))?;
     let now = Instant::now();
     let keeper = Keeper {
         nft,
         conntrack,
         mailbox: mailbox.clone(),
+        board: board.clone(),
         programmed,
         planner: None,
         view: None,
@@ -123,6 +136,8 @@ pub fn start(settings: Settings) -> Result<(Handle, watch::Receiver<Programmed>)
         verified: now,
         verify_cost: Duration::ZERO,
         failures: 0,
+        to_forget: Forget::default(),
+        try_refused_again: None,
     };
     let thread = std::thread::Builder::new()
         .name("proxier".into())
@@ -131,7 +146,9 @@ pub fn start(settings: Settings) -> Result<(Handle, watch::Receiver<Programmed>)
     Ok((
         Handle {
             mailbox,
+            board,
             thread: Some(thread),
+            _health: health,
         },
         receiver,
     ))
@@ -141,6 +158,7 @@ struct Keeper {
     nft: NftIo,
     conntrack: Netlink,
     mailbox: Arc<Mailbox>,
+    board: Arc<Board>,
     programmed: watch::Sender<Programmed>,
     /// `None` until the first view.
     planner: Option<Planner>,
@@ -153,6 +171,10 @@ struct Keeper {
     verified: Instant,
     verify_cost: Duration,
     failures: u32,
+    /// Flows still to be looked at.
+    to_forget: Forget,
+    /// When the elements that the kernel refused are tried again.
+    try_refused_again: Option<Instant>,
 }
 
 impl Keeper {
@@ -160,11 +182,19 @@ impl Keeper {
         while let Some(view) = self.wait() {
             let begun = Instant::now();
             let done = match view {
-                Some(view) => self.follow(&view),
+                Some(view) => {
+                    self.board.follow(&view);
+                    self.follow(&view)
+                }
                 None => self.look(),
             };
             match done {
-                Ok(()) => self.failures = 0,
+                Ok(()) => {
+                    self.failures = 0;
+                    if self.view.is_some() && !self.out_of_step {
+                        self.board.in_step();
+                    }
+                }
                 Err(error) => {
                     self.failures = self.failures.saturating_add(1);
                     self.out_of_step = true;
@@ -208,25 +238,44 @@ impl Keeper {
         } else {
             self.carry_out(&change.transaction)?;
         }
-        self.forget(&change.forget);
+        self.forget();
         Ok(())
     }
 
-    /// The first view: takes over the table that is there, or puts a new one.
+    /// The first view: takes over the table that is there, or puts a new one with all its elements at once.
     fn begin(&mut self, view: &NodeView) -> Result<(), NftError> {
-        let table = self.read_or_replace()?;
+        let table = match self.nft.read()? {
+            Found::Table(table) => table,
+            Found::Unusable(why) => return self.begin_anew(why, view),
+        };
         let mut planner = Planner::adopt(&table);
         let change = planner.resume(&table, view);
         info!(
             adopted = table.len(),
             changes = change.transaction.operations.len(),
             services = view.services.len(),
-            "first snapshot"
+            "first snapshot over the table that was there"
         );
         self.planner = Some(planner);
         self.note(&change);
         self.carry_out(&change.transaction)?;
-        self.forget(&change.forget);
+        self.forget();
+        Ok(())
+    }
+
+    fn begin_anew(&mut self, why: &str, view: &NodeView) -> Result<(), NftError> {
+        info!(
+            why,
+            services = view.services.len(),
+            "putting the whole table in place"
+        );
+        let mut planner = Planner::default();
+        let change = planner.update(view);
+        self.planner = Some(planner);
+        self.note(&change);
+        let table = self.replace()?;
+        self.resync(&table)?;
+        self.forget();
         Ok(())
     }
 
@@ -234,10 +283,22 @@ impl Keeper {
         match self.nft.read()? {
             Found::Table(table) => Ok(table),
             Found::Unusable(why) => {
-                info!(why, "putting the fixed text in place");
-                self.nft.replace()
+                warn!(why, "putting the whole table in place again");
+                self.replace()
             }
         }
+    }
+
+    /// All as it should be in one transaction; the fixed text alone when that is refused, so that the elements can follow
+    /// one by one.
+    fn replace(&mut self) -> Result<Table, NftError> {
+        if let Some(planner) = &self.planner {
+            match self.nft.replace(planner.table()) {
+                Err(NftError::Text(refused)) => warn!(refused, "putting the fixed text in place"),
+                done => return done,
+            }
+        }
+        self.nft.replace(ready_made_classes())
     }
 
     /// Nobody posted anything: has somebody else changed the ruleset?
@@ -250,9 +311,13 @@ impl Keeper {
         }
         let changed = self.nft.generation()? != self.ruleset;
         let rested = self.verified.elapsed() >= self.verify_cost * VERIFY_SHARE;
-        if self.out_of_step || changed && rested || self.verified.elapsed() >= VERIFY {
+        let again = self
+            .try_refused_again
+            .is_some_and(|at| at <= Instant::now());
+        if self.out_of_step || again || changed && rested || self.verified.elapsed() >= VERIFY {
             self.verify()?;
         }
+        self.forget();
         Ok(())
     }
 
@@ -260,21 +325,25 @@ impl Keeper {
     fn verify(&mut self) -> Result<(), NftError> {
         let begun = Instant::now();
         let table = self.read_or_replace()?;
-        let Some(planner) = &self.planner else {
-            return Ok(());
-        };
-        let transaction = planner.resync(&table);
-        if !transaction.is_empty() {
-            warn!(
-                changes = transaction.operations.len(),
-                "the table differed, putting it right"
-            );
-        }
-        self.out_of_step = false;
-        self.apply(&transaction)?;
+        self.resync(&table)?;
         self.verified = Instant::now();
         self.verify_cost = begun.elapsed();
         Ok(())
+    }
+
+    fn resync(&mut self, table: &Table) -> Result<(), NftError> {
+        let Some(planner) = &self.planner else {
+            return Ok(());
+        };
+        let transaction = planner.resync(table);
+        if !transaction.is_empty() {
+            warn!(
+                changes = transaction.operations.len(),
+                "the table differs, putting it right"
+            );
+        }
+        self.out_of_step = false;
+        self.carry_out(&transaction)
     }
 
     fn carry_out(&mut self, transaction: &Transaction) -> Result<(), NftError> {
@@ -296,6 +365,11 @@ impl Keeper {
 
     /// One change at a time: what is refused concerns one Service.
     fn repair(&mut self) -> Result<(), NftError> {
+        self.try_refused_again = None;
+        for refusals in self.refusals.values_mut() {
+            refusals.retain(|refusal| refusal.reason != Reason::KernelRefused);
+        }
+        self.refusals.retain(|_, refusals| !refusals.is_empty());
         let table = self.read_or_replace()?;
         let Some(planner) = &self.planner else {
             return Ok(());
@@ -318,13 +392,14 @@ impl Keeper {
             warn!(service = %key, reason = Reason::KernelRefused.as_str(), detail, "a change was refused");
             let refusal = Refusal::new(&key, Reason::KernelRefused, detail);
             self.refusals.entry(key).or_default().push(refusal);
-            self.out_of_step = true;
+            self.try_refused_again = Some(Instant::now() + REFUSED_AGAIN);
         }
         self.ruleset = self.nft.generation()?;
         Ok(())
     }
 
     fn note(&mut self, change: &Change) {
+        self.to_forget.merge(change.forget.clone());
         for key in &change.services {
             self.refusals.remove(key);
         }
@@ -336,17 +411,31 @@ impl Keeper {
         }
     }
 
-    fn forget(&mut self, forget: &Forget) {
-        if forget.is_empty() {
+    fn forget(&mut self) {
+        if self.to_forget.is_empty() {
             return;
         }
-        match conntrack_io::forget(&mut self.conntrack, forget) {
+        match conntrack_io::forget(&mut self.conntrack, &self.to_forget) {
             Ok(0) => {}
             Ok(flows) => info!(flows, "flows to former endpoints forgotten"),
             // A kernel without conntrack has no flows to forget.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => warn!(%error, "flows to former endpoints may remain"),
+            Err(error) => {
+                warn!(%error, "flows to former endpoints remain, trying again");
+                return;
+            }
         }
+        self.to_forget = Forget::default();
+    }
+
+    fn all_refusals(&self) -> BTreeMap<ServiceKey, Vec<Refusal>> {
+        let mut all = self.refusals.clone();
+        for refusal in self.board.refusals() {
+            all.entry(refusal.service.clone())
+                .or_default()
+                .push(refusal);
+        }
+        all
     }
 
     fn show(&self) {
@@ -373,7 +462,7 @@ impl Keeper {
         let next = Programmed {
             generation,
             vips,
-            refusals: self.refusals.clone(),
+            refusals: self.all_refusals(),
             failing,
         };
         self.programmed.send_if_modified(|shown| {

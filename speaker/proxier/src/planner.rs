@@ -78,14 +78,12 @@ impl Planner {
         self.ids.forget_adopted();
         change.transaction = self.resync(actual);
         let desired = self.table();
-        for (key, _) in actual {
-            if let Key::Frontend(_, frontend) = key {
-                if frontend.protocol == Protocol::Udp
-                    && !desired.contains_key(key)
-                    && self.holder(frontend).is_none()
-                {
-                    change.forget.insert(socket(frontend), Keep::Untranslated);
-                }
+        for key in actual.keys().filter(|key| !desired.contains_key(key)) {
+            let Key::Frontend(_, frontend) = key else {
+                continue;
+            };
+            if frontend.protocol == Protocol::Udp && self.holder(frontend).is_none() {
+                change.forget.insert(socket(frontend), Keep::Untranslated);
             }
         }
         change
@@ -273,12 +271,11 @@ impl Planner {
         &self,
         claims: &BTreeSet<Claim>,
     ) -> BTreeMap<SocketAddr, BTreeSet<SocketAddr>> {
-        let held = claims.iter().filter_map(|claim| match claim {
-            Claim::Frontend(frontend) if frontend.protocol == Protocol::Udp => {
-                let built = self.services.get(self.holder(frontend)?)?;
-                Some((socket(frontend), built.serving(frontend)?.clone()))
-            }
-            _ => None,
+        let frontends = claims.iter().filter_map(Claim::frontend);
+        let udp = frontends.filter(|frontend| frontend.protocol == Protocol::Udp);
+        let held = udp.filter_map(|frontend| {
+            let built = self.services.get(self.holder(frontend)?)?;
+            Some((socket(frontend), built.serving(frontend)?.clone()))
         });
         held.collect()
     }
@@ -342,19 +339,15 @@ impl Planner {
         let Some(built) = self.services.get(key) else {
             return BTreeSet::new();
         };
-        let held = built
+        let programmed = built
             .claims
             .iter()
-            .filter_map(|(claim, (kind, elements))| match claim {
-                Claim::Frontend(frontend)
-                    if *kind == FrontendKind::LoadBalancer
-                        && !elements.is_empty()
-                        && self.holder(frontend) == Some(key) =>
-                {
-                    Some(frontend.address)
-                }
-                _ => None,
-            });
+            .filter(|(_, (kind, elements))| {
+                *kind == FrontendKind::LoadBalancer && !elements.is_empty()
+            })
+            .filter_map(|(claim, _)| claim.frontend());
+        let held = programmed.filter(|frontend| self.holder(frontend) == Some(key));
+        let held = held.map(|frontend| frontend.address);
         held.collect()
     }
 }
@@ -366,10 +359,7 @@ fn holders(view: &NodeView) -> BTreeMap<Frontend, ServiceKey> {
     let held = planner
         .claims
         .iter()
-        .filter_map(|(claim, claimants)| match claim {
-            Claim::Frontend(frontend) => Some((*frontend, claimants.first()?.1.clone())),
-            _ => None,
-        });
+        .filter_map(|(claim, claimants)| Some((*claim.frontend()?, claimants.first()?.1.clone())));
     held.collect()
 }
 

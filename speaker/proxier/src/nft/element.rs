@@ -171,6 +171,32 @@ pub enum Value {
     Chain(ChainKind),
 }
 
+impl Value {
+    /// The slot set, if it is one.
+    pub fn slot_set(self) -> Option<u32> {
+        let Self::SlotSet(set) = self else {
+            return None;
+        };
+        Some(set)
+    }
+
+    /// The endpoint, if it is one.
+    pub fn endpoint(self) -> Option<SocketAddr> {
+        let Self::Endpoint(at) = self else {
+            return None;
+        };
+        Some(at)
+    }
+
+    /// The remembered endpoint's id, if it is one.
+    pub fn remembered(self) -> Option<u32> {
+        let Self::Remembered(id) = self else {
+            return None;
+        };
+        Some(id)
+    }
+}
+
 /// A chain that chooses a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChainKind {

@@ -91,20 +91,21 @@ impl FakeTable {
     }
 
     fn allows(&self, packet: &Packet) -> bool {
-        let allowed = self.elements.keys().filter_map(|key| match key {
-            Key::Allowed(frontend, net) if *frontend == packet.to => Some(net),
-            _ => None,
-        });
-        let mut allowed = allowed;
-        allowed.any(|net| net.contains(&packet.source))
+        self.elements.keys().any(|key| {
+            let Key::Allowed(frontend, net) = key else {
+                return false;
+            };
+            *frontend == packet.to && net.contains(&packet.source)
+        })
     }
 
     fn in_net(&self, map: Map, address: IpAddr) -> bool {
-        let mut nets = self.elements.keys().filter_map(|key| match key {
-            Key::Net(of, net) if *of == map => Some(net),
-            _ => None,
-        });
-        nets.any(|net| net.contains(&address))
+        self.elements.keys().any(|key| {
+            let Key::Net(of, net) = key else {
+                return false;
+            };
+            *of == map && net.contains(&address)
+        })
     }
 
     /// A set whose class or slots are missing delivers to nobody: the packet passes untouched, as in the kernel.
@@ -130,20 +131,12 @@ impl FakeTable {
             }
         };
         let endpoint = |slot| {
-            let key = match affinity {
-                None => Key::Slot(Map::Endpoints, family, base, slot),
-                Some(_) => {
-                    let slot = Key::Slot(Map::AffinitySlots, family, base, slot);
-                    let Some(Value::Remembered(id)) = self.elements.get(&slot) else {
-                        return None;
-                    };
-                    Key::Remembered(family, *id)
-                }
-            };
-            let Some(Value::Endpoint(at)) = self.elements.get(&key) else {
-                return None;
-            };
-            Some(*at)
+            let mut key = Key::Slot(Map::Endpoints, family, base, slot);
+            if affinity.is_some() {
+                let slot = Key::Slot(Map::AffinitySlots, family, base, slot);
+                key = Key::Remembered(family, self.elements.get(&slot)?.remembered()?);
+            }
+            self.elements.get(&key)?.endpoint()
         };
         let found = (0..slots).map(endpoint);
         match found.collect::<Option<_>>() {

@@ -35,6 +35,16 @@ pub(super) enum Claim {
     Address(Map, IpAddr),
 }
 
+impl Claim {
+    /// The frontend, if it is one.
+    pub(super) fn frontend(&self) -> Option<&Frontend> {
+        let Self::Frontend(frontend) = self else {
+            return None;
+        };
+        Some(frontend)
+    }
+}
+
 /// One Service, compiled.
 #[derive(Debug)]
 pub(super) struct Built {

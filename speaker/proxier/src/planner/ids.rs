@@ -101,10 +101,9 @@ impl Ids {
         let maps = [Map::ClusterIp, Map::External, Map::LocalInside, Map::Local];
         let own = frontends.filter(|frontend| self.heirs.get(frontend) == Some(key));
         let keys = own.flat_map(|frontend| maps.map(|map| Key::Frontend(map, *frontend)));
-        let mut ids = keys.filter_map(|key| match self.adopted.get(&key) {
-            Some(Value::SlotSet(set)) => Some(set >> ID_SHIFT),
-            _ => None,
-        });
+        let mut ids = keys
+            .filter_map(|key| self.adopted.get(&key)?.slot_set())
+            .map(|set| set >> ID_SHIFT);
         ids.find(|id| !self.owners.contains_key(id))
     }
 
@@ -141,18 +140,12 @@ impl Ids {
 
     /// The slots that the kernel has for a set.
     pub(super) fn adopted_slots(&self, family: IpFamily, set: u32) -> Vec<SocketAddr> {
-        let plain = self
-            .range(Map::Endpoints, family, set)
-            .filter_map(|value| match value {
-                Value::Endpoint(at) => Some(*at),
-                _ => None,
-            });
-        let sticky = self
-            .range(Map::AffinitySlots, family, set)
-            .filter_map(|value| match value {
-                Value::Remembered(id) => self.adopted_endpoint(family, *id),
-                _ => None,
-            });
+        let plain = self.range(Map::Endpoints, family, set);
+        let plain = plain.filter_map(|value| value.endpoint());
+        let sticky = self.range(Map::AffinitySlots, family, set);
+        let sticky = sticky
+            .filter_map(|value| value.remembered())
+            .filter_map(|id| self.adopted_endpoint(family, id));
         plain.chain(sticky).collect()
     }
 
@@ -163,10 +156,7 @@ impl Ids {
     }
 
     fn adopted_endpoint(&self, family: IpFamily, id: u32) -> Option<SocketAddr> {
-        match self.adopted.get(&Key::Remembered(family, id)) {
-            Some(Value::Endpoint(at)) => Some(*at),
-            _ => None,
-        }
+        self.adopted.get(&Key::Remembered(family, id))?.endpoint()
     }
 
     /// The endpoint ids that the kernel has for a Service port.
