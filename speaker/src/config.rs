@@ -1,7 +1,5 @@
 //! What a speaker is told on its command line.
 
-use std::net::IpAddr;
-
 use api_model::NodeName;
 use ipnet::IpNet;
 
@@ -16,7 +14,7 @@ pub struct Config {
     pub lb_class: Option<String>,
     /// Announce also from nodes that carry `node.kubernetes.io/exclude-from-external-load-balancers`.
     pub ignore_exclude_label: bool,
-    /// Networks of all pods of the cluster: sources inside them count as pods.
+    /// Networks of all pods of the cluster: sources inside them count as pods. When empty, the podCIDRs of all nodes.
     pub pod_networks: Vec<IpNet>,
     /// Ranges that ClusterIPs come from.
     pub service_networks: Vec<IpNet>,
@@ -24,8 +22,6 @@ pub struct Config {
     pub exclude_interfaces: Vec<String>,
     /// UDP port of the heartbeats between speakers.
     pub heartbeat_port: u16,
-    /// Addresses to send heartbeats from and to listen on; all when empty.
-    pub heartbeat_addresses: Vec<IpAddr>,
     /// Whether this speaker programs the kernel. Without, another proxy (kube-proxy) carries the packets.
     pub proxier: bool,
 }
@@ -42,7 +38,6 @@ impl Config {
             service_networks: Vec::new(),
             exclude_interfaces: Vec::new(),
             heartbeat_port: 7946,
-            heartbeat_addresses: Vec::new(),
             proxier: true,
         }
     }

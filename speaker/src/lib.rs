@@ -23,8 +23,10 @@ pub mod membership_io;
 mod netlink;
 pub mod nft_io;
 pub mod proxier_io;
+mod run;
 mod status;
 mod sys;
 mod watches;
 
 pub use config::Config;
+pub use run::{Error, run};

@@ -31,7 +31,10 @@ pub(crate) enum Told {
 type Watch = Pin<Box<dyn Stream<Item = Told> + Send>>;
 
 /// All watches. Pages and relists are the informer's business.
-pub(crate) fn start(client: &Client, namespace: &str) -> impl Stream<Item = Told> + Send + Unpin {
+pub(crate) fn start(
+    client: &Client,
+    namespace: &str,
+) -> impl Stream<Item = Told> + Send + Unpin + use<> {
     let all = watcher::Config::default;
     let ours = || namespace;
     let watches: [Watch; KINDS] = [

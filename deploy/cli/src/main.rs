@@ -7,6 +7,7 @@ mod allocator;
 mod api_server;
 mod connect;
 mod demo;
+mod speaker;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -27,6 +28,8 @@ enum Role {
     Demo(demo::Flags),
     /// Gives Services their addresses; runs once for a cluster, more than one wait for the leader's end
     Allocator(allocator::Flags),
+    /// Announces addresses from this node and maps them to endpoints; runs on every node
+    Speaker(speaker::Flags),
     /// The embedded API server by itself, with its controllers: in memory, for machines without a cluster
     ApiServer(api_server::Flags),
 }
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.role {
         Role::Demo(flags) => demo::main(&flags),
         Role::Allocator(flags) => serve(allocator::main(flags)),
+        Role::Speaker(flags) => serve(speaker::main(flags)),
         Role::ApiServer(flags) => serve(api_server::main(flags)),
     };
     outcome.unwrap_or_else(|error| {

@@ -96,7 +96,15 @@ impl Cluster {
             node.name(),
             self.kubeconfig_on_the_lan.display().to_string(),
         );
-        let arguments = ["speaker", "--kubeconfig", &kubeconfig, "--node-name", &name];
+        let arguments = [
+            "speaker",
+            "--kubeconfig",
+            &kubeconfig,
+            "--node-name",
+            &name,
+            "--service-cluster-ip-range",
+            "10.96.0.0/16,fd00:10:96::/112",
+        ];
         self.processes
             .start(&format!("speaker-{name}"), &node.ns, &arguments)
     }

@@ -135,9 +135,37 @@ impl Facts {
     }
 
     /// The slices of a Service, in the order of their names.
-    pub fn slices_of(&self, key: &ServiceKey) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+    pub fn slices_of<'a>(
+        &'a self,
+        key: &ServiceKey,
+    ) -> impl Iterator<Item = &'a Arc<EndpointSlice>> + use<'a> {
         self.slices.get(key).into_iter().flat_map(BTreeMap::values)
     }
+}
+
+/// Kind and name by which a finding about the object of a fact goes.
+pub fn place_of(fact: &Fact) -> Option<(&'static str, String)> {
+    fn name<K: ResourceExt>(change: &Change<K>) -> Option<String> {
+        let (Change::Apply(object) | Change::Delete(object)) = change;
+        let name = object.meta().name.as_deref()?;
+        Some(match object.meta().namespace.as_deref() {
+            None | Some("") => name.to_owned(),
+            Some(namespace) => format!("{namespace}/{name}"),
+        })
+    }
+    let (kind, name) = match fact {
+        Fact::Service(change) => ("Service", name(change)),
+        Fact::Slice(change) => ("EndpointSlice", name(change)),
+        Fact::Node(change) => ("Node", name(change)),
+        Fact::Pool(change) => ("IPAddressPool", name(change)),
+        Fact::L2Advertisement(change) => ("L2Advertisement", name(change)),
+        Fact::BgpAdvertisement(change) => ("BGPAdvertisement", name(change)),
+        Fact::BgpPeer(change) => ("BGPPeer", name(change)),
+        Fact::BfdProfile(change) => ("BFDProfile", name(change)),
+        Fact::Community(change) => ("Community", name(change)),
+        Fact::Secret(change) => ("Secret", name(change)),
+    };
+    Some((kind, name?))
 }
 
 /// The key of a Service, or `None` if it has no name.

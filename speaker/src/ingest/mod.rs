@@ -10,9 +10,9 @@ mod l2;
 mod node_view;
 
 pub use bgp::{BgpIngest, bgp_view, internal_addresses};
-pub use facts::{Change, Configuration, Fact, Facts, service_key};
+pub use facts::{Change, Configuration, Fact, Facts, place_of, service_key};
 pub use l2::{Announceable, ingress_addresses, l2_view, vips};
-pub use node_view::{Networks, NodeViews, this_node};
+pub use node_view::{Networks, NodeViews, pod_networks, this_node};
 
 use k8s_openapi::api::core::v1::Service;
 

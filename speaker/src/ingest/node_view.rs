@@ -26,7 +26,7 @@ use speaker_proxier::{
     },
 };
 
-use super::{bgp::internal_addresses, ingress_addresses};
+use super::{Facts, bgp::internal_addresses, ingress_addresses};
 
 /// Services that another proxy takes care of (KEP-2447).
 const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
@@ -61,7 +61,7 @@ struct Read<K, T> {
 }
 
 impl NodeViews {
-    /// The next view. `slices_of` gives the slices of a Service in the order of their names.
+    /// The next view; its generation grows only when something changed. `slices_of` gives the slices of a Service in the order of their names.
     pub fn build<'a, I>(
         &mut self,
         this: ThisNode,
@@ -71,8 +71,8 @@ impl NodeViews {
     where
         I: Iterator<Item = &'a Arc<EndpointSlice>>,
     {
-        self.generation += 1;
-        if self.node.as_deref() != Some(&this) {
+        let mut changed = self.node.as_deref() != Some(&this);
+        if changed {
             self.node = Some(Arc::new(this));
         }
         self.services.retain(|key, _| services.contains_key(key));
@@ -89,6 +89,11 @@ impl NodeViews {
             views.insert(key.clone(), view);
         }
         self.slices.retain(|place, _| kept.contains(place));
+        let same = |(key, view): (&ServiceKey, &ServiceView)| {
+            self.views.get(key).is_some_and(|before| before.is_same(view))
+        };
+        changed |= views.len() != self.views.len() || !views.iter().all(same);
+        self.generation += u64::from(changed);
         self.views = views;
         let node = self.node.clone().expect("set above");
         let view = NodeView {
@@ -186,6 +191,17 @@ pub fn this_node(name: &NodeName, node: Option<&Node>, networks: &Networks) -> T
         leaving: node.is_some_and(|node| node.metadata.deletion_timestamp.is_some())
             || taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == TO_BE_DELETED)),
     }
+}
+
+/// The networks whose sources count as pods: those given, else the podCIDRs of all nodes.
+pub fn pod_networks(given: &[IpNet], facts: &Facts) -> Vec<IpNet> {
+    if !given.is_empty() {
+        return given.to_vec();
+    }
+    let specs = facts.nodes.values().filter_map(|node| node.spec.as_ref());
+    let texts = specs.flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
+    let networks: BTreeSet<IpNet> = texts.filter_map(|text| text.parse().ok()).collect();
+    networks.into_iter().collect()
 }
 
 /// Reads a Service; `None` when it is not ours to program.

@@ -14,12 +14,14 @@ use super::element::{ChainKind, Key, Table, Value};
 
 /// Name of the table in both families.
 pub const TABLE: &str = "roadstead";
-/// Chains for up to so many slots are part of the fixed text.
-pub const READY_MADE_SLOTS: u32 = 16;
+/// Chains for up to so many slots are part of the fixed text: all that a set can have. `nft` 1.0.6 cannot add a rule that
+/// looks into `eps` or `aff-eps` later: it reads the map's type back from the kernel as "any transport port" and calls that
+/// a conflict with the rule's own protocols.
+pub const READY_MADE_SLOTS: u32 = 1_023;
 /// Clients remembered per family.
 pub const REMEMBERED_CLIENTS: u32 = 262_144;
 /// Version of the fixed text: a table with another one is replaced as a whole. Goes up with each change here.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A chain: its name, hook and rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,10 +163,9 @@ fn use_v4(seconds: u32) -> Vec<Chain> {
     let update = format!(
         "update @aff {{ meta priority & ffff:f000 . ip saddr timeout {seconds}s : meta priority & ffff:f7ff }}"
     );
-    let dnat = "meta l4proto { tcp, udp, sctp } dnat ip to meta priority map @aff-eps";
     let to_use = format!("goto use-{seconds}");
     vec![
-        Chain::new(&format!("use-{seconds}"), &[&update, dnat]),
+        Chain::new(&format!("use-{seconds}"), &[&update, "goto use"]),
         Chain::new(
             &format!("use-local-{seconds}"),
             &["meta priority set meta priority | 0:800", &to_use],
@@ -205,8 +206,7 @@ fn sticky_v4(name: String, slots: u32, seconds: u32, local: bool) -> Chain {
 fn use_v6(seconds: u32) -> Chain {
     let update =
         format!("update @aff {{ meta priority & ffff:f7ff . ip6 saddr timeout {seconds}s }}");
-    let dnat = "meta l4proto { tcp, udp, sctp } dnat ip6 to meta priority map @aff-eps";
-    Chain::new(&format!("use-{seconds}"), &[&update, dnat])
+    Chain::new(&format!("use-{seconds}"), &[&update, "goto use"])
 }
 
 fn sticky_v6(name: String, slots: u32, seconds: u32) -> Chain {
@@ -267,6 +267,8 @@ pub fn fixed_chains(family: IpFamily, settings: Settings) -> Vec<Chain> {
         format!("{ip} daddr @service-net drop"),
     );
     let outside = format!("{ip} saddr != @pods {mark}");
+    let remembered =
+        format!("meta l4proto {{ tcp, udp, sctp }} dnat {ip} to meta priority map @aff-eps");
     let checks = [
         "ct state new jump unserved",
         "ct state new jump not-a-service",
@@ -274,6 +276,7 @@ pub fn fixed_chains(family: IpFamily, settings: Settings) -> Vec<Chain> {
     let guard = ["ct state new jump guard"];
     vec![
         Chain::new(&version_chain(settings), &[]),
+        Chain::new("use", &[&remembered]),
         Chain::new("pick", &["meta priority & 0:7ff vmap @class"]),
         Chain::new("cluster-ip", &[&outside, "goto pick"]),
         Chain::new("services", &services),

@@ -228,7 +228,7 @@ fn without_classes(table: &Table) -> Table {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn applying_the_change_gives_the_table_and_no_further_change(views in vec(any_view(), 1..4)) {
