@@ -283,7 +283,7 @@ impl Netlink {
     }
 
     fn waiting_answer(&mut self) -> io::Result<Option<io::Result<()>>> {
-        match self.receive(nix::libc::MSG_DONTWAIT) {
+        match self.receive(libc::MSG_DONTWAIT) {
             Ok(()) => self.answer(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),

@@ -90,7 +90,9 @@ impl NodeViews {
         }
         self.slices.retain(|place, _| kept.contains(place));
         let same = |(key, view): (&ServiceKey, &ServiceView)| {
-            self.views.get(key).is_some_and(|before| before.is_same(view))
+            self.views
+                .get(key)
+                .is_some_and(|before| before.is_same(view))
         };
         changed |= views.len() != self.views.len() || !views.iter().all(same);
         self.generation += u64::from(changed);
