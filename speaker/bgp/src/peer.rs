@@ -200,13 +200,14 @@ impl Cause {
 
     /// The peer told us.
     fn received(notification: &Notification) -> Self {
-        let reason = if notification.is_maximum_prefixes() {
-            Reason::MaximumPrefixesReached
+        let (reason, hint) = if notification.is_maximum_prefixes() {
+            let hint = ": the peer takes no more than its maximum of prefixes";
+            (Reason::MaximumPrefixesReached, hint)
         } else {
-            Reason::NotificationReceived
+            (Reason::NotificationReceived, "")
         };
         Self {
-            detail: format!("received {notification}"),
+            detail: format!("received {notification}{hint}"),
             ..Self::new(reason)
         }
     }
