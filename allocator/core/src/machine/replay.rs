@@ -8,12 +8,13 @@ use std::{net::IpAddr, sync::Arc};
 use api_model::{IpFamily, ServiceKey};
 
 use super::{
-    Allocator, Cause, Output,
-    settle::{Fit, clear_idle},
+    Allocator, Cause, Output, Subject,
+    settle::{Fit, clear_idle, given_back},
 };
 use crate::{
     claim::{Record, ServiceClaim},
     dual_stack,
+    reason::EventReason,
     sharing::Sharer,
 };
 
@@ -73,11 +74,19 @@ impl Allocator {
             self.touched.insert(address);
         }
         for (key, idle) in std::mem::take(&mut self.idle) {
-            let was_on = self
+            let on = self
                 .ledger
                 .of_service(&key)
-                .any(|(_, holder)| holder.uid == idle.uid);
-            if was_on && idle.shows {
+                .filter(|(_, holder)| holder.uid == idle.uid);
+            let on: Vec<IpAddr> = on.map(|(address, _)| address).collect();
+            for address in &on {
+                out.push(Output::Event {
+                    subject: Subject::Service(key.clone(), idle.uid.clone()),
+                    reason: EventReason::ClearAssignment,
+                    message: given_back(idle.reason, *address).to_string(),
+                });
+            }
+            if !on.is_empty() && idle.shows {
                 out.push(clear_idle(idle));
             }
         }

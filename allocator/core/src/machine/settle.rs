@@ -86,7 +86,7 @@ impl Allocator {
             .of_service(&idle.key)
             .any(|(_, holder)| holder.uid == idle.uid);
         for address in self.ledger.held_by(&idle.key, &idle.uid) {
-            let why = Refusal::new(idle.reason, format!("{address} is given back"));
+            let why = given_back(idle.reason, address);
             self.leave(address, &idle.key, Some(&why), out);
         }
         self.service_gone(&idle.key);
@@ -393,6 +393,7 @@ pub(super) fn clear_idle(idle: IdleService) -> Output {
     })
 }
 
-fn given_back(reason: Reason, address: IpAddr) -> Refusal {
+/// The words of a Service that loses an address.
+pub(super) fn given_back(reason: Reason, address: IpAddr) -> Refusal {
     Refusal::new(reason, format!("{address} is given back"))
 }

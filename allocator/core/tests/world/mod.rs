@@ -115,7 +115,7 @@ pub struct World {
     /// Stored records.
     pub records: BTreeMap<IpAddr, Record>,
     /// Writes that were sent and not done.
-    pub writes: Vec<Output>,
+    pub writes: VecDeque<Output>,
     /// Watch events that were not delivered.
     pub watch: VecDeque<Input>,
     /// All events so far.
@@ -129,7 +129,8 @@ pub struct World {
     /// Decides what comes first; `None`: in order.
     pub dice: Option<Dice>,
     config: Config,
-    version: u64,
+    /// The last resourceVersion given.
+    pub version: u64,
 }
 
 impl World {
@@ -151,7 +152,7 @@ impl World {
             services: BTreeMap::new(),
             idle: BTreeMap::new(),
             records: BTreeMap::new(),
-            writes: Vec::new(),
+            writes: VecDeque::new(),
             watch: VecDeque::new(),
             events: Vec::new(),
             status_writes: Vec::new(),
@@ -179,7 +180,7 @@ impl World {
                 | Output::UpdateRecord(_)
                 | Output::DeleteRecord { .. }
                 | Output::Status(_)
-                | Output::PoolStatus { .. } => self.writes.push(output),
+                | Output::PoolStatus { .. } => self.writes.push_back(output),
             }
         }
     }
@@ -195,8 +196,9 @@ impl World {
             .as_mut()
             .map_or(0, |dice| dice.below(writes + watch));
         if place < writes {
-            let write = self.writes.remove(place);
-            self.store(write);
+            if let Some(write) = self.writes.remove(place) {
+                self.store(write);
+            }
         } else if let Some(event) = self.watch.pop_front() {
             self.input(event);
         }
