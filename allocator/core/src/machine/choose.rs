@@ -90,7 +90,21 @@ impl Allocator {
             })
         };
         let left: Vec<Choice> = left.filter_map(|(address, _)| choice(address)).collect();
-        (!left.is_empty()).then_some(left)
+        let of = |family: &IpFamily| {
+            left.iter()
+                .find(|choice| IpFamily::of(choice.address) == *family)
+        };
+        let one_of_each: Vec<Choice> = goal.families.iter().filter_map(of).cloned().collect();
+        if let [only] = one_of_each.as_slice()
+            && goal.need != Need::One
+        {
+            let second = self.choose_second(claim, goal, only.address).ok();
+            if goal.need == Need::Both && second.is_none() {
+                return None;
+            }
+            return Some([only.clone()].into_iter().chain(second).collect());
+        }
+        (!one_of_each.is_empty()).then_some(one_of_each)
     }
 
     /// The second address of a Service that has one: from the same pool, and never in place of the first.
@@ -145,6 +159,15 @@ impl Allocator {
                 format!("requested address {address} is left out: {why}"),
             )
         })?;
+        // its last holder is gone, its record not yet: it goes to the oldest who waits, when it is free
+        if self
+            .ledger
+            .get(address)
+            .is_some_and(|entry| entry.holders.is_empty())
+        {
+            let message = format!("requested address {address} is being released");
+            return Err(Refusal::new(Reason::AddressInUse, message));
+        }
         self.has_room(address, claim)?;
         Ok(Choice {
             address,

@@ -288,6 +288,8 @@ impl Allocator {
         if choice.by_itself {
             self.pools.handed_out(&choice.pool, choice.address);
         }
+        // who waits for an address to share may have to be told another reason
+        self.room |= claim.sharing_key.is_some();
         if let Some(service) = self.services.get_mut(&claim.key) {
             service.fresh = true;
         }
@@ -297,6 +299,9 @@ impl Allocator {
     pub(super) fn put(&mut self, claim: &ServiceClaim, address: IpAddr, pool: api_model::PoolName) {
         if self.ledger.open(address, pool.clone()) {
             self.pools.take(address);
+        }
+        if let Some(entry) = self.ledger.get_mut(address) {
+            entry.pool.clone_from(&pool); // one who leaves may have it from a pool that is gone
         }
         self.ledger.put(address, &claim.key, Holder::of(claim));
         self.touched.insert(address);
