@@ -166,8 +166,22 @@ const TWICE: &[&str] = &[
     "thiserror", // cel 0.13, below kube-cel, takes 1
 ];
 
-/// The crates that Roadstead is asked to stand on, and a module of ours that uses each.
-const REQUIRED: &[(&str, &str, &str)] = &[];
+/// The crates that Roadstead is asked to stand on: whose, who depends on it, and a module of ours that uses it.
+const REQUIRED: &[(&str, &str, &str)] = &[
+    ("kube", "api-client", "api/client/src/connect.rs"),
+    (
+        "k8s-openapi",
+        "allocator",
+        "allocator/src/ingest/service.rs",
+    ),
+    ("tokio", "speaker", "speaker/src/proxier_io.rs"),
+    ("pnet", "speaker-l2", "speaker/l2/src/arp.rs"),
+    ("ipnet", "speaker-proxier", "speaker/proxier/src/rules.rs"),
+    ("zettabgp", "speaker-bgp", "speaker/bgp/src/wire/encode.rs"),
+    ("serde", "api-types", "api/types/src/address_record.rs"),
+    ("thiserror", "allocator-core", "allocator/core/src/range.rs"),
+    ("tracing", "speaker", "speaker/src/proxier_io.rs"),
+];
 
 #[test]
 fn each_required_crate_is_a_normal_dependency_with_a_user() {
