@@ -8,6 +8,7 @@ mod api_server;
 mod connect;
 mod demo;
 mod speaker;
+mod standalone;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -30,6 +31,8 @@ enum Role {
     Allocator(allocator::Flags),
     /// Announces addresses from this node and maps them to endpoints; runs on every node
     Speaker(speaker::Flags),
+    /// Everything in one process on this machine's own interfaces, without Kubernetes
+    Standalone(standalone::Flags),
     /// The embedded API server by itself, with its controllers: in memory, for machines without a cluster
     ApiServer(api_server::Flags),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Role::Demo(flags) => demo::main(&flags),
         Role::Allocator(flags) => serve(allocator::main(flags)),
         Role::Speaker(flags) => serve(speaker::main(flags)),
+        Role::Standalone(flags) => serve(standalone::main(flags)),
         Role::ApiServer(flags) => serve(api_server::main(flags)),
     };
     outcome.unwrap_or_else(|error| {

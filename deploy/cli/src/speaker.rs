@@ -7,7 +7,7 @@ use speaker::Config;
 
 use crate::{
     Failure,
-    connect::{Server, host_name, stop_signal},
+    connect::{Scope, Server, host_name, stop_signal},
 };
 
 /// Flags of `roadstead speaker`.
@@ -18,6 +18,13 @@ pub(crate) struct Flags {
     /// Name of this machine's Node object; without it the host's name
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node_name: Option<String>,
+    #[command(flatten)]
+    network: Network,
+}
+
+/// What the speaker knows of networks.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Network {
     /// Networks of all pods, comma-separated; without it the podCIDRs of all Node objects
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
     cluster_cidr: Vec<IpNet>,
@@ -38,23 +45,34 @@ pub(crate) struct Flags {
     no_proxier: bool,
 }
 
+impl Network {
+    /// With these ranges of ClusterIPs, unless the user named some.
+    pub(crate) fn with_cluster_ips(mut self, ranges: Vec<IpNet>) -> Self {
+        if self.service_cluster_ip_range.is_empty() {
+            self.service_cluster_ip_range = ranges;
+        }
+        self
+    }
+}
+
 pub(crate) async fn main(flags: Flags) -> Result<ExitCode, Failure> {
-    let node = flags.node_name.clone().map_or_else(host_name, Ok)?;
+    let node = flags.node_name.map_or_else(host_name, Ok)?;
     let client = flags.server.client().await?;
-    speaker::run(client, config(&flags, &node), stop_signal()?).await?;
+    let config = config(&flags.server.scope, flags.network, &node);
+    speaker::run(client, config, stop_signal()?).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(flags: &Flags, node: &str) -> Config {
+pub(crate) fn config(scope: &Scope, network: Network, node: &str) -> Config {
     Config {
-        config_namespace: flags.server.scope.config_namespace.clone(),
-        lb_class: flags.server.scope.lb_class.clone(),
-        ignore_exclude_label: flags.ignore_exclude_lb,
-        pod_networks: flags.cluster_cidr.clone(),
-        service_networks: flags.service_cluster_ip_range.clone(),
-        exclude_interfaces: flags.exclude_interfaces.clone(),
-        heartbeat_port: flags.heartbeat_port,
-        proxier: !flags.no_proxier,
+        config_namespace: scope.config_namespace.clone(),
+        lb_class: scope.lb_class.clone(),
+        ignore_exclude_label: network.ignore_exclude_lb,
+        pod_networks: network.cluster_cidr,
+        service_networks: network.service_cluster_ip_range,
+        exclude_interfaces: network.exclude_interfaces,
+        heartbeat_port: network.heartbeat_port,
+        proxier: !network.no_proxier,
         ..Config::for_node(node)
     }
 }

@@ -32,6 +32,8 @@ pub struct Cluster {
     /// For the user's shell.
     pub kubeconfig: PathBuf,
     processes: Processes,
+    /// The node that is powered off.
+    off: Option<String>,
     kubeconfig_on_the_lan: PathBuf,
     _tasks: JoinSet<()>,
 }
@@ -67,6 +69,7 @@ impl Cluster {
             router,
             kubeconfig,
             processes: Processes::new(binary, folder),
+            off: None,
             kubeconfig_on_the_lan,
             _tasks: tasks,
         };
@@ -104,6 +107,8 @@ impl Cluster {
             &name,
             "--service-cluster-ip-range",
             "10.96.0.0/16,fd00:10:96::/112",
+            "--exclude-interfaces",
+            "pod*",
         ];
         self.processes
             .start(&format!("speaker-{name}"), &node.ns, &arguments)
@@ -119,16 +124,18 @@ impl Cluster {
         if let Some(node) = self.topology.node(name) {
             node.cable(&self.topology.lan, false)?;
         }
+        self.off = Some(name.to_owned());
         self.kill_speaker(name)
     }
 
-    /// The node is back, and its speaker starts anew.
-    pub fn power_on(&mut self, name: &str) -> Result<()> {
-        let Some(node) = self.topology.node(name).cloned() else {
-            return Ok(());
-        };
+    /// The node that died is back, and its speaker starts anew; returns its name.
+    pub fn power_on(&mut self) -> Result<String> {
+        let name = self.off.take().unwrap_or_default();
+        let node = self.topology.node(&name).cloned();
+        let node = node.ok_or_else(|| Error::because("powering a node on", "none is off"))?;
         node.cable(&self.topology.lan, true)?;
-        self.start_speaker(&node)
+        self.start_speaker(&node)?;
+        Ok(name)
     }
 
     /// Children that have ended by themselves, and the end of their logs.

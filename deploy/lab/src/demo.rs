@@ -64,6 +64,11 @@ const STEPS: &[Step] = &[
         Router,
         reach::behind_the_router
     ),
+    step!(
+        "who announces web, as the API says",
+        Nothing,
+        reach::as_the_api_says
+    ),
     step!("the other services", Nothing, other_services),
     step!(
         "node port of web-node on every node",

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use api_types::AddressRecord;
+use api_types::{AddressRecord, ServiceBGPStatus, ServiceL2Status};
 use k8s_openapi::api::{
     core::v1::{Pod, Service},
     discovery::v1::EndpointSlice,
@@ -174,4 +174,57 @@ pub async fn pod_network(client: &Client, name: &str) -> Result<(NetNs, IpAddr)>
     let address: std::net::Ipv4Addr =
         address.doing(format!("reading the address of pod {}", pod.name_any()))?;
     Ok((pod::namespace_of(address)?, address.into()))
+}
+
+/// Who announces a Service, as the status objects say: layer 2 first, then BGP by node.
+pub async fn announcers(client: &Client, name: &str) -> Result<Vec<String>> {
+    const DOING: &str = "reading who announces";
+    let all = ListParams::default();
+    let is_its = |namespace: Option<&str>, service: Option<&str>| {
+        namespace == Some(NAMESPACE) && service == Some(name)
+    };
+    let layer_two: Api<ServiceL2Status> = Api::all(client.clone());
+    let layer_two = layer_two
+        .list(&all)
+        .await
+        .doing(DOING)?
+        .items
+        .into_iter()
+        .filter_map(|object| object.status);
+    let mut announcers: Vec<String> = layer_two
+        .filter(|status| {
+            is_its(
+                status.service_namespace.as_deref(),
+                status.service_name.as_deref(),
+            )
+        })
+        .map(|status| format!("L2 {}", status.node.unwrap_or_default()))
+        .collect();
+    let bgp: Api<ServiceBGPStatus> = Api::all(client.clone());
+    let bgp = bgp
+        .list(&all)
+        .await
+        .doing(DOING)?
+        .items
+        .into_iter()
+        .filter_map(|object| object.status);
+    let mut by_bgp: Vec<String> = bgp
+        .filter(|status| {
+            is_its(
+                status.service_namespace.as_deref(),
+                status.service_name.as_deref(),
+            )
+        })
+        .map(|status| {
+            format!(
+                "BGP {} to {}",
+                status.node.unwrap_or_default(),
+                status.peers.join(" ")
+            )
+        })
+        .collect();
+    announcers.sort();
+    by_bgp.sort();
+    announcers.extend(by_bgp);
+    Ok(announcers)
 }

@@ -131,6 +131,13 @@ pub(super) async fn dual_stack(cluster: &Cluster) -> Outcome {
             "{address}, held by {}: {tally}",
             holder(cluster, address)?
         ));
+        if cluster.router.is_some() {
+            await_route(cluster, address, &every_node(address.is_ipv4())).await?;
+            let tally = served(&cluster.topology.outside, target, 60, &WEB)?;
+            lines.push(format!(
+                "{address} from behind the router, by n1, n2 and n3: {tally}"
+            ));
+        }
     }
     Ok(lines.join("\n"))
 }
@@ -150,15 +157,24 @@ pub(super) async fn sessions(cluster: &Cluster) -> Outcome {
     })
     .await?;
     let vip = look::vip(&cluster.client, "web").await?.ip();
-    let every_node = (1..=NODES)
-        .map(|number| topology::node_v4(number).into())
-        .collect();
-    let learnt = await_route(cluster, vip, &every_node).await?;
+    let learnt = await_route(cluster, vip, &every_node(true)).await?;
     Ok(format!(
         "three sessions Established after {}; {vip}/32 by n1, n2 and n3 after {} more",
         time(up),
         time(learnt)
     ))
+}
+
+/// Every node as a next hop of one family.
+pub(super) fn every_node(v4: bool) -> BTreeSet<IpAddr> {
+    let next_hop = |number| {
+        if v4 {
+            topology::node_v4(number).into()
+        } else {
+            topology::node_v6(number).into()
+        }
+    };
+    (1..=NODES).map(next_hop).collect()
 }
 
 /// Waits until the router's route has exactly these next hops; none means no route.
@@ -277,4 +293,30 @@ pub(super) async fn without_address(cluster: &Cluster) -> Outcome {
         )?;
     }
     Ok("db: endpoints db-0 and db-1, no address; elsewhere: a name only".to_owned())
+}
+
+/// What the API says of who announces `web` is what packets showed.
+pub(super) async fn as_the_api_says(cluster: &Cluster) -> Outcome {
+    let vip = look::vip(&cluster.client, "web").await?;
+    let holder = holder(cluster, vip.ip())?;
+    let mut wanted = vec![format!("L2 {holder}")];
+    if cluster.router.is_some() {
+        wanted.extend((1..=NODES).map(|number| format!("BGP n{number} to router")));
+    }
+    let ((), took) = eventually(&wanted.join(", "), || async {
+        let said = look::announcers(&cluster.client, "web")
+            .await
+            .map_err(|error| error.to_string())?;
+        if said == wanted {
+            Ok(())
+        } else {
+            Err(said.join(", "))
+        }
+    })
+    .await?;
+    Ok(format!(
+        "ServiceL2Status and ServiceBGPStatus: {} (looked for {})",
+        wanted.join(", "),
+        time(took)
+    ))
 }
