@@ -77,6 +77,21 @@ fn commands_in_the_readme_exist() {
 }
 
 #[test]
+fn the_readme_shows_the_followed_service_as_the_test_prints_it() {
+    let files = source::tracked();
+    let text = |path: &str| {
+        let file = files.iter().find(|file| file.path == path);
+        file.map(|file| file.text.clone()).unwrap_or_default()
+    };
+    let table = text("tests/e2e/tests/followed.txt");
+    assert!(table.lines().count() > 10, "the table is there");
+    assert!(
+        text("README.md").contains(&format!("```text\n{table}```")),
+        "copy tests/e2e/tests/followed.txt into README.md"
+    );
+}
+
+#[test]
 fn no_file_names_a_path_of_one_machine() {
     let machine = [
         concat!("/wo", "rk/"),
