@@ -5,11 +5,8 @@
 use std::{fmt::Debug, pin::Pin};
 
 use futures::{Stream, StreamExt, stream};
-use k8s_openapi::api::{
-    core::v1::{Node, Secret, Service},
-    discovery::v1::EndpointSlice,
-};
-use kube::{Api, Client, Resource, runtime::watcher};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, Resource, core::NamespaceResourceScope, runtime::watcher};
 use serde::de::DeserializeOwned;
 
 use crate::ingest::{Change, Fact, Finding};
@@ -35,105 +32,88 @@ pub(crate) fn start(
     client: &Client,
     namespace: &str,
 ) -> impl Stream<Item = Told> + Send + Unpin + use<> {
-    let all = watcher::Config::default;
-    let ours = || namespace;
+    let everywhere = Source {
+        client,
+        namespace: None,
+        fields: None,
+    };
+    let ours = Source {
+        namespace: Some(namespace),
+        ..everywhere
+    };
+    // Passwords of peers stand in Secrets of this type; no other Secret is read.
+    let passwords = Source {
+        fields: Some("type=kubernetes.io/basic-auth"),
+        ..ours
+    };
     let watches: [Watch; KINDS] = [
-        watch(
-            0,
-            "Service",
-            Api::<Service>::all(client.clone()),
-            all(),
-            Fact::Service,
-        ),
-        watch(
-            1,
-            "EndpointSlice",
-            Api::<EndpointSlice>::all(client.clone()),
-            all(),
-            Fact::Slice,
-        ),
-        watch(
-            2,
-            "Node",
-            Api::<Node>::all(client.clone()),
-            all(),
-            Fact::Node,
-        ),
-        watch(
-            3,
-            "IPAddressPool",
-            Api::namespaced(client.clone(), ours()),
-            all(),
-            Fact::Pool,
-        ),
-        watch(
-            4,
-            "L2Advertisement",
-            Api::namespaced(client.clone(), ours()),
-            all(),
-            Fact::L2Advertisement,
-        ),
-        watch(
-            5,
-            "BGPAdvertisement",
-            Api::namespaced(client.clone(), ours()),
-            all(),
-            Fact::BgpAdvertisement,
-        ),
-        watch(
-            6,
-            "BGPPeer",
-            Api::namespaced(client.clone(), ours()),
-            all(),
-            Fact::BgpPeer,
-        ),
-        watch(
-            7,
-            "BFDProfile",
-            Api::namespaced(client.clone(), ours()),
-            all(),
-            Fact::BfdProfile,
-        ),
-        watch(
-            8,
-            "Community",
-            Api::namespaced(client.clone(), ours()),
-            all(),
-            Fact::Community,
-        ),
-        watch(
-            9,
-            "Secret",
-            Api::<Secret>::namespaced(client.clone(), ours()),
-            all().fields("type=kubernetes.io/basic-auth"),
-            Fact::Secret,
-        ),
+        everywhere.watch(0, "Service", Fact::Service),
+        everywhere.watch(1, "EndpointSlice", Fact::Slice),
+        Box::pin(nodes(client)),
+        ours.watch(3, "IPAddressPool", Fact::Pool),
+        ours.watch(4, "L2Advertisement", Fact::L2Advertisement),
+        ours.watch(5, "BGPAdvertisement", Fact::BgpAdvertisement),
+        ours.watch(6, "BGPPeer", Fact::BgpPeer),
+        ours.watch(7, "BFDProfile", Fact::BfdProfile),
+        ours.watch(8, "Community", Fact::Community),
+        passwords.watch(9, "Secret", Fact::Secret),
     ];
     stream::select_all(watches)
 }
 
-fn watch<K>(
+/// Where a kind is watched.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    client: &'a Client,
+    /// `None`: in all namespaces.
+    namespace: Option<&'a str>,
+    fields: Option<&'static str>,
+}
+
+impl Source<'_> {
+    fn watch<K>(self, place: usize, kind: &'static str, fact: fn(Change<K>) -> Fact) -> Watch
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + DeserializeOwned
+            + Clone
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        let api = match self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let config = watcher::Config::default();
+        let config = self
+            .fields
+            .map_or(config.clone(), |fields| config.fields(fields));
+        Box::pin(told(place, kind, api_client::informer(api, config), fact))
+    }
+}
+
+fn nodes(client: &Client) -> impl Stream<Item = Told> + Send + use<> {
+    let nodes = api_client::informer(Api::<Node>::all(client.clone()), watcher::Config::default());
+    told(2, "Node", nodes, Fact::Node)
+}
+
+fn told<K: Send + Sync + 'static>(
     place: usize,
     kind: &'static str,
-    api: Api<K>,
-    config: watcher::Config,
+    changes: impl Stream<Item = api_client::Change<K>> + Send,
     fact: fn(Change<K>) -> Fact,
-) -> Watch
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-{
-    Box::pin(
-        api_client::informer(api, config).map(move |change| match change {
-            api_client::Change::Apply(object) => Told::Fact(fact(Change::Apply(object))),
-            api_client::Change::Delete(object) => Told::Fact(fact(Change::Delete(object))),
-            api_client::Change::Invalid(invalid) => {
-                let name = match invalid.namespace.as_str() {
-                    "" => invalid.name.clone(),
-                    namespace => format!("{namespace}/{}", invalid.name),
-                };
-                Told::Unreadable(Finding::fatal(kind, &name, invalid.error.clone()))
-            }
-            api_client::Change::Synced => Told::Listed(place),
-        }),
-    )
+) -> impl Stream<Item = Told> + Send {
+    changes.map(move |change| match change {
+        api_client::Change::Apply(object) => Told::Fact(fact(Change::Apply(object))),
+        api_client::Change::Delete(object) => Told::Fact(fact(Change::Delete(object))),
+        api_client::Change::Invalid(invalid) => {
+            let name = match invalid.namespace.as_str() {
+                "" => invalid.name.clone(),
+                namespace => format!("{namespace}/{}", invalid.name),
+            };
+            Told::Unreadable(Finding::fatal(kind, &name, invalid.error.clone()))
+        }
+        api_client::Change::Synced => Told::Listed(place),
+    })
 }

@@ -5,103 +5,26 @@ use serde_json::{Value, json};
 
 use crate::{Config, Identity, ObjectRef, Server};
 
-#[expect(clippy::too_many_lines, reason = "a table: one object of each kind")]
+/// One object of each kind, with the metadata that all share.
 fn examples() -> Vec<Value> {
-    let object = |api_version: &str, kind: &str, rest: Value| {
-        let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {
-            "name": "a", "namespace": if kind == "IPAddressPool" { "metallb-system" } else { "default" },
+    let texts = include_str!("poison_examples.json");
+    let mut objects: Vec<Value> = serde_json::from_str(texts).expect("the file is JSON");
+    for object in &mut objects {
+        let namespace = match object["kind"].as_str() {
+            Some("IPAddressPool") => "metallb-system",
+            _ => "default",
+        };
+        let named = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or("a")
+            .to_owned();
+        object["metadata"] = json!({
+            "name": named, "namespace": namespace,
             "labels": {"x": "y"}, "annotations": {"n": "t"}, "finalizers": ["example.com/f"],
             "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}],
-        }});
-        object
-            .as_object_mut()
-            .unwrap()
-            .extend(rest.as_object().unwrap().clone());
-        object
-    };
-    vec![
-        object(
-            "v1",
-            "Namespace",
-            json!({"spec": {"finalizers": ["kubernetes"]}}),
-        ),
-        object(
-            "v1",
-            "Node",
-            json!({"spec": {"podCIDRs": ["10.244.1.0/24"], "taints": [{"key": "a", "effect": "NoSchedule"}]}}),
-        ),
-        object(
-            "v1",
-            "Pod",
-            json!({"spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}]}}),
-        ),
-        object(
-            "v1",
-            "Service",
-            json!({"spec": {
-                "type": "LoadBalancer", "clusterIP": "10.96.1.9", "clusterIPs": ["10.96.1.9"], "ipFamilies": ["IPv4"],
-                "ports": [{"name": "a", "port": 80, "targetPort": "x", "nodePort": 30_001}], "externalTrafficPolicy": "Local",
-                "healthCheckNodePort": 30_002, "loadBalancerSourceRanges": ["192.0.2.0/24"], "externalIPs": ["192.0.2.1"],
-                "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 5}}, "selector": {"a": "b"},
-            }}),
-        ),
-        object(
-            "v1",
-            "Endpoints",
-            json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}),
-        ),
-        object(
-            "v1",
-            "ConfigMap",
-            json!({"data": {"a": "b"}, "binaryData": {"c": "AAEC"}, "immutable": true}),
-        ),
-        object(
-            "v1",
-            "Secret",
-            json!({"type": "Opaque", "data": {"a": "eA=="}, "stringData": {"b": "x"}}),
-        ),
-        object(
-            "v1",
-            "Event",
-            json!({"involvedObject": {"kind": "Service", "namespace": "default", "name": "w"}, "count": 1}),
-        ),
-        object(
-            "events.k8s.io/v1",
-            "Event",
-            json!({"regarding": {"namespace": "default"}, "note": "n", "eventTime": null}),
-        ),
-        object(
-            "discovery.k8s.io/v1",
-            "EndpointSlice",
-            json!({
-                "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "hostname": "h"}],
-                "ports": [{"name": "a", "port": 80, "protocol": "TCP"}],
-            }),
-        ),
-        object(
-            "coordination.k8s.io/v1",
-            "Lease",
-            json!({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15}}),
-        ),
-        object(
-            "metallb.io/v1beta1",
-            "IPAddressPool",
-            json!({"spec": {"addresses": ["192.0.2.0/28"], "autoAssign": true}}),
-        ),
-        object(
-            "apiextensions.k8s.io/v1",
-            "CustomResourceDefinition",
-            json!({
-                "metadata": {"name": "as.example.com"},
-                "spec": {
-                    "group": "example.com", "scope": "Cluster", "names": {"plural": "as", "kind": "A"},
-                    "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
-                        "type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}},
-                    }}, "additionalPrinterColumns": [{"name": "N", "type": "integer", "jsonPath": ".spec.n[0]"}]}],
-                },
-            }),
-        ),
-    ]
+        });
+    }
+    objects
 }
 
 /// Paths of all nodes of a value, as JSON pointers.
