@@ -22,8 +22,10 @@ use tokio::{
 
 /// Requests at a time.
 const AT_ONCE: usize = 16;
-/// First and longest gap between attempts.
+/// First and longest gap between attempts while the server fails.
 const GAPS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(20));
+/// The same while others write the object all the time.
+const CONFLICT_GAPS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
 
 /// The writes under way.
 pub(crate) struct Outbox {
@@ -145,47 +147,58 @@ impl Line {
 
 /// Gaps between the attempts of one write.
 struct Attempts {
-    backoff: Backoff,
+    what: &'static str,
+    failures: Backoff,
+    conflicts: Backoff,
     random: jitter::Random,
 }
 
 impl Attempts {
-    fn new(what: &str) -> Self {
+    fn new(what: &'static str) -> Self {
         Self {
-            backoff: Backoff::new(GAPS.0, GAPS.1),
-            random: jitter::Random::new(what),
+            what,
+            failures: Backoff::new(GAPS.0, GAPS.1),
+            conflicts: Backoff::new(CONFLICT_GAPS.0, CONFLICT_GAPS.1),
+            random: jitter::Random::default(),
         }
     }
 
     /// Waits before the next attempt.
-    async fn pause(&mut self, what: &str, error: &WriteError) {
-        let gap = self.backoff.next_gap(self.random.next());
-        let gap_ms = u64::try_from(gap.as_millis()).unwrap_or(u64::MAX);
-        match error {
-            WriteError::Conflict(_) => tracing::debug!(what, %error, gap_ms, "write repeated"),
+    async fn pause(&mut self, error: &WriteError) {
+        let (what, random) = (self.what, self.random.next());
+        let gap = match error {
+            WriteError::Conflict(_) => {
+                let gap = self.conflicts.next_gap(random);
+                tracing::debug!(what, %error, ?gap, "write repeated");
+                gap
+            }
             WriteError::AlreadyExists(_)
             | WriteError::NotFound(_)
             | WriteError::Refused(_)
-            | WriteError::Later(_) => tracing::warn!(what, %error, gap_ms, "write repeated"),
-        }
+            | WriteError::Later(_) => {
+                let gap = self.failures.next_gap(random);
+                tracing::warn!(what, %error, ?gap, "write repeated");
+                gap
+            }
+        };
         tokio::time::sleep(gap).await;
     }
 }
 
-/// Jitter: numbers that differ between processes and writes.
+/// Numbers for the jitter of gaps, different in each process and for each write.
 mod jitter {
     use std::hash::{BuildHasher, RandomState};
 
-    pub(super) struct Random(RandomState, u64, String);
+    #[derive(Default)]
+    pub(super) struct Random {
+        state: RandomState,
+        drawn: u64,
+    }
 
     impl Random {
-        pub(super) fn new(what: &str) -> Self {
-            Self(RandomState::new(), 0, what.to_owned())
-        }
-
         pub(super) fn next(&mut self) -> u64 {
-            self.1 += 1;
-            self.0.hash_one((self.1, &self.2))
+            self.drawn += 1;
+            self.state.hash_one(self.drawn)
         }
     }
 }

@@ -22,6 +22,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference, Service};
 use kube::{Api, Client, Resource, ResourceExt, runtime::watcher};
 use tokio::{
     sync::mpsc,
+    task::AbortHandle,
     time::{Instant, sleep_until},
 };
 use tracing::{debug, error, info, warn};
@@ -51,11 +52,14 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), Error> {
     let (mut leadership, election) = lease::start(client.clone(), config.lease.clone())?;
+    // whoever drops this future must not go on leading without acting
+    let _election = Ends(election.abort_handle());
     let (recorder, events) = events::start(
         client.clone(),
         "roadstead-allocator",
         &config.lease.identity,
     );
+    let _events = Ends(events.abort_handle());
     let mut shutdown = std::pin::pin!(shutdown);
     let ended = loop {
         tokio::select! {
@@ -77,8 +81,16 @@ pub async fn run(
     if tokio::time::timeout(RESIGN, election).await.is_err() {
         warn!("the lease was not given back in time");
     }
-    events.abort();
     ended
+}
+
+/// A task that ends with what started it.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Everything that is watched.

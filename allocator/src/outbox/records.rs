@@ -32,7 +32,7 @@ pub(super) async fn create(line: &Line, record: &Record) -> RecordAnswer {
             Err(error) => error,
         };
         drop(turn);
-        attempts.pause("create address record", &error).await;
+        attempts.pause(&error).await;
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn update(line: &Line, record: &Record) -> RecordAnswer {
             Err(error) => error,
         };
         drop(turn);
-        attempts.pause("update address record", &error).await;
+        attempts.pause(&error).await;
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn delete(line: &Line, address: IpAddr, stored: &Stored) -> Rec
             Err(error) => error,
         };
         drop(turn);
-        attempts.pause("delete address record", &error).await;
+        attempts.pause(&error).await;
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn write(line: &Line, write: &StatusWrite, known: Option<Arc<Se
         };
         drop(turn);
         first = false;
-        attempts.pause("write service status", &error).await;
+        attempts.pause(&error).await;
     }
 }
 

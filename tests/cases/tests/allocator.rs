@@ -1,6 +1,11 @@
 //! Acceptance cases of the allocator, against its core: objects as users write them, read by `ingest`, in a cluster whose
 //! API server is `world`. What needs a real API server is in `allocator_shell.rs`.
 
+#![expect(
+    clippy::too_many_lines,
+    reason = "a case is a table or a story that reads from top to bottom"
+)]
+
 #[path = "../../../allocator/core/tests/world/mod.rs"]
 mod world;
 
@@ -51,10 +56,11 @@ fn merge(into: &mut Value, from: Value) {
 
 /// The claim of a Service that is ours.
 fn claim_of(service: &Service) -> ServiceClaim {
-    match ingest::service(service, None).input {
-        Input::Service(claim) => *claim,
-        other => panic!("not served: {other:?}"),
-    }
+    let input = ingest::service(service, None).input;
+    let Input::Service(claim) = input else {
+        panic!("not served: {input:?}")
+    };
+    *claim
 }
 
 /// The claim of [`written`].

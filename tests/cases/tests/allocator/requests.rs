@@ -257,17 +257,14 @@ fn b148_services_of_another_class_are_not_touched() {
     ];
     let tell = |world: &mut World, product: Option<&str>| {
         for service in &services {
-            match ingest::service(service, product).input {
-                Input::Service(claim) => world.service(*claim),
-                Input::ServiceIdle(mut idle) => {
-                    // what the store shows since the allocator wrote it
-                    idle.shows |= world
-                        .services
-                        .get(&idle.key)
-                        .is_some_and(|claim| claim.shown.pool.is_some());
-                    world.idle(idle);
-                }
-                other => panic!("{other:?}"),
+            let input = ingest::service(service, product).input;
+            if let Input::Service(claim) = input {
+                world.service(*claim);
+            } else if let Input::ServiceIdle(mut idle) = input {
+                // what the store shows since the allocator wrote it
+                let stored = world.services.get(&idle.key);
+                idle.shows |= stored.is_some_and(|claim| claim.shown.pool.is_some());
+                world.idle(idle);
             }
         }
     };

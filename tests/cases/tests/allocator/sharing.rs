@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-fn sharer(name: &str, key: &str, ports: Value, policy: &str, app: &str) -> ServiceClaim {
+fn sharer(name: &str, key: &str, ports: &Value, policy: &str, app: &str) -> ServiceClaim {
     let mut all = annotated(&[("metallb.io/allow-shared-ip", key)]);
     merge(
         &mut all,
@@ -22,7 +22,7 @@ fn b011_sharing_with_local_policy() {
             "https" => (443, "nginx"),
             _ => (83, "nginx2"),
         };
-        sharer(name, "k", json!([{"port": port}]), policy, app)
+        sharer(name, "k", &json!([{"port": port}]), policy, app)
     };
     for name in ["http", "other", "https"] {
         world.service(service(name, "Local"));
@@ -63,7 +63,7 @@ fn b011_sharing_with_local_policy() {
 #[test]
 fn b012_dns_tcp_and_udp_share_a_port_number() {
     let mut world = with_pools(vec![Pool::new("dns", &["203.0.113.53/32"])]);
-    let dns = |name, key, ports| sharer(name, key, ports, "Cluster", "dns");
+    let dns = |name, key, ports: Value| sharer(name, key, &ports, "Cluster", "dns");
     let tcp = |more: bool| {
         let metrics = json!({"name": "metrics", "protocol": "TCP", "port": 9153});
         let first = json!({"name": "dns-tcp", "protocol": "TCP", "port": 53});
