@@ -24,6 +24,8 @@ pub struct Config {
     pub heartbeat_port: u16,
     /// Whether this speaker programs the kernel. Without, another proxy (kube-proxy) carries the packets.
     pub proxier: bool,
+    /// Port of the proxier's `/healthz` and `/livez` on all addresses; 0 answers nowhere.
+    pub healthz_port: u16,
 }
 
 impl Config {
@@ -39,6 +41,7 @@ impl Config {
             exclude_interfaces: Vec::new(),
             heartbeat_port: 7946,
             proxier: true,
+            healthz_port: 10_256,
         }
     }
 }

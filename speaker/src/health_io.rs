@@ -9,13 +9,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use api_model::{IpFamily, Port, ServiceKey};
+use api_model::{IpFamily, Port};
 use k8s_openapi::jiff::Timestamp;
 use speaker_proxier::{
     Reason, Refusal,
@@ -30,8 +30,6 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-/// Port of `/healthz` and `/livez`, as kube-proxy has it.
-const HEALTHZ_PORT: u16 = 10_256;
 /// An update that waits longer than this makes the proxier unhealthy: twice kube-proxy's sync period.
 const PENDING_LIMIT: Duration = Duration::from_secs(60);
 /// A port that could not be bound is tried again so often.
@@ -55,7 +53,8 @@ struct State {
     /// Since when an update waits to be in the kernel.
     pending_since: Option<Instant>,
     last_updated: Option<Timestamp>,
-    taken: BTreeMap<ServiceKey, Refusal>,
+    /// Addresses where another process holds the port.
+    taken: BTreeMap<Endpoint, Refusal>,
     stop: bool,
 }
 
@@ -82,12 +81,11 @@ impl Board {
         state.ports = ports(view);
         state.addresses.clone_from(&view.node.addresses);
         state.leaving = view.node.leaving;
-        let serving: BTreeSet<_> = state
-            .ports
-            .values()
-            .map(|port| port.service.clone())
-            .collect();
-        state.taken.retain(|service, _| serving.contains(service));
+        let State { ports, taken, .. } = &mut *state;
+        taken.retain(|at, refusal| {
+            let held = at.port().and_then(|port| ports.get(&port));
+            held.is_some_and(|held| held.service == refusal.service)
+        });
         drop(state);
         self.changed.notify_one();
     }
@@ -110,11 +108,11 @@ impl Board {
                 Some(held) => held.answer(IpFamily::of(address), healthy),
                 None => self_health(&state, healthy).answer(""),
             },
-            Endpoint::Proxier => self_health(&state, healthy).answer(path),
+            Endpoint::Proxier(_) => self_health(&state, healthy).answer(path),
         }
     }
 
-    fn wanted(&self) -> BTreeSet<Endpoint> {
+    fn wanted(&self, healthz_port: Option<Port>) -> BTreeSet<Endpoint> {
         let state = self.state();
         let at = |port: &Port| {
             let port = *port;
@@ -124,27 +122,29 @@ impl Board {
                 .map(move |address| Endpoint::Service(*address, port))
         };
         let services = state.ports.keys().flat_map(at);
-        services.chain([Endpoint::Proxier]).collect()
+        let own = healthz_port.map(Endpoint::Proxier);
+        services.chain(own).collect()
     }
 
     /// Notes whether a listener stands.
-    fn note(&self, at: Endpoint, bound: &io::Result<TcpListener>) {
+    fn note(&self, at: Endpoint, failure: Option<&io::Error>) {
+        let mut state = self.state();
+        state.taken.remove(&at);
+        let Some(error) = failure.filter(|error| error.kind() == io::ErrorKind::AddrInUse) else {
+            return;
+        };
         let Endpoint::Service(address, port) = at else {
             return;
         };
-        let mut state = self.state();
         let Some(service) = state.ports.get(&port).map(|held| held.service.clone()) else {
             return;
         };
-        match bound {
-            Ok(_) => drop(state.taken.remove(&service)),
-            Err(error) => {
-                let detail =
-                    format!("healthCheckNodePort {port} on {address}: {error}; it is tried again");
-                let refusal = Refusal::new(&service, Reason::HealthCheckPortTaken, detail);
-                state.taken.insert(service, refusal);
-            }
-        }
+        let detail = format!(
+            "healthCheckNodePort {port} on {address}: {error}; free it or choose another, it is tried again every {} s",
+            RETRY.as_secs()
+        );
+        let refusal = Refusal::new(&service, Reason::HealthCheckPortTaken, detail);
+        state.taken.insert(at, refusal);
     }
 }
 
@@ -161,7 +161,17 @@ fn self_health(state: &State, healthy: bool) -> ProxierHealth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Endpoint {
     Service(IpAddr, Port),
-    Proxier,
+    Proxier(Port),
+}
+
+impl Endpoint {
+    /// The port, if it is a Service's.
+    fn port(self) -> Option<Port> {
+        let Self::Service(_, port) = self else {
+            return None;
+        };
+        Some(port)
+    }
 }
 
 /// Ends the thread when dropped.
@@ -181,15 +191,15 @@ impl Drop for Handle {
     }
 }
 
-/// Starts the thread in the network namespace of the calling one.
-pub(crate) fn start(board: Arc<Board>) -> io::Result<Handle> {
+/// Starts the thread in the network namespace of the calling one; without `healthz_port` there is no `/healthz`.
+pub(crate) fn start(board: Arc<Board>, healthz_port: Option<Port>) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let served = board.clone();
     let thread = std::thread::Builder::new()
         .name("health".into())
-        .spawn(move || runtime.block_on(serve(served)))?;
+        .spawn(move || runtime.block_on(serve(served, healthz_port)))?;
     Ok(Handle {
         board,
         thread: Some(thread),
@@ -197,11 +207,11 @@ pub(crate) fn start(board: Arc<Board>) -> io::Result<Handle> {
 }
 
 /// Keeps one listener for each wanted port.
-async fn serve(board: Arc<Board>) {
+async fn serve(board: Arc<Board>, healthz_port: Option<Port>) {
     let limit = Arc::new(Semaphore::new(CONNECTIONS));
     let mut listeners: BTreeMap<Endpoint, tokio::task::JoinHandle<()>> = BTreeMap::new();
     while !board.state().stop {
-        let wanted = board.wanted();
+        let wanted = board.wanted(healthz_port);
         listeners.retain(|at, task| {
             let kept = wanted.contains(at);
             if !kept {
@@ -219,12 +229,19 @@ async fn serve(board: Arc<Board>) {
 }
 
 async fn listen(board: Arc<Board>, at: Endpoint, limit: Arc<Semaphore>) {
+    let mut told = None;
     let listener = loop {
         let bound = bind(at).await;
-        board.note(at, &bound);
+        board.note(at, bound.as_ref().err());
         match bound {
             Ok(listener) => break listener,
-            Err(error) => warn!(?at, %error, "health port not open, trying again"),
+            // Each cause is told once, not every few seconds.
+            Err(error) if told == Some(error.kind()) => {}
+            Err(error) => {
+                let reason = Reason::HealthCheckPortTaken.as_str();
+                warn!(?at, reason, %error, "health port not open, trying again");
+                told = Some(error.kind());
+            }
         }
         tokio::time::sleep(RETRY).await;
     };
@@ -260,12 +277,14 @@ async fn listen(board: Arc<Board>, at: Endpoint, limit: Arc<Semaphore>) {
 async fn bind(at: Endpoint) -> io::Result<TcpListener> {
     match at {
         Endpoint::Service(address, port) => TcpListener::bind((address, port.get())).await,
-        Endpoint::Proxier => {
-            let all = TcpListener::bind((Ipv6Addr::UNSPECIFIED, HEALTHZ_PORT)).await;
-            if all.is_ok() {
-                return all;
+        Endpoint::Proxier(port) => {
+            let all = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port.get())).await;
+            match all {
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port.get())).await
+                }
+                bound => bound,
             }
-            TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, HEALTHZ_PORT))).await
         }
     }
 }
@@ -310,3 +329,6 @@ fn render(answer: &Answer) -> String {
         answer.body
     )
 }
+
+#[cfg(test)]
+mod tests;

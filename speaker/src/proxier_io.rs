@@ -4,7 +4,7 @@
 //! `speaker_proxier::Planner`, carries out its changes, decides nothing.
 //!
 //! ```text
-//! start(config) -> (Handle, watch of Programmed)      handle.update(NodeView), the newest counts
+//! start(settings, healthz_port) -> (Handle, watch of Programmed)      handle.update(NodeView), the newest counts
 //! ```
 //! On start the table that is there is taken over: flows and affinity memory live on, only what differs is written. When
 //! somebody else changes the ruleset (its generation is asked for once a second) the table is read back and what differs is
@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api_model::ServiceKey;
+use api_model::{Port, ServiceKey};
 use speaker_proxier::{
     Change, Planner, Reason, Refusal,
     conntrack::Forget,
@@ -112,15 +112,20 @@ impl Drop for Handle {
     }
 }
 
-/// Starts the thread in the network namespace of the calling one. Errors: no `CAP_NET_ADMIN`, or no nf_tables.
-pub fn start(settings: Settings) -> Result<(Handle, watch::Receiver<Programmed>), NftError> {
+/// Starts the thread in the network namespace of the calling one; `/healthz` and `/livez` are answered on `healthz_port`,
+/// or nowhere. Errors: no `CAP_NET_ADMIN`, or no nf_tables.
+pub fn start(
+    settings: Settings,
+    healthz_port: Option<Port>,
+) -> Result<(Handle, watch::Receiver<Programmed>), NftError> {
     let failed = |doing| move |source| NftError::Netlink { doing, source };
     let nft = NftIo::open(settings)?;
     let conntrack = Netlink::open().map_err(failed("opening a conntrack socket"))?;
     let (programmed, receiver) = watch::channel(Programmed::default());
     let mailbox = Arc::new(Mailbox::default());
     let board = Arc::new(Board::default());
-    let health = health_io::start(board.clone()).map_err(failed("starting a thread"))?;
+    let health =
+        health_io::start(board.clone(), healthz_port).map_err(failed("starting a thread"))?;
     let now = Instant::now();
     let keeper = Keeper {
         nft,
@@ -198,6 +203,7 @@ impl Keeper {
                 Err(error) => {
                     self.failures = self.failures.saturating_add(1);
                     self.out_of_step = true;
+                    self.board.pending();
                     error!(%error, failures = self.failures, "rules not in step, trying again");
                 }
             }

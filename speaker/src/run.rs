@@ -13,13 +13,13 @@ use std::{
 };
 
 use api_client::events::{self, Recorder, Severity};
-use api_model::{ServiceKey, Time};
+use api_model::{Port, ServiceKey, Time};
 use api_types::names::event;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Resource};
 use speaker_l2::{InterfaceName, Mac, announcer::VipSpec, candidate::Gate};
-use speaker_proxier::nft::compile::Settings;
+use speaker_proxier::{Refusal, nft::compile::Settings};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -137,6 +137,8 @@ struct Speaker {
     // what was told last
     assigned: BTreeSet<(ServiceKey, &'static str)>,
     findings_told: BTreeSet<Finding>,
+    view_refusals: Vec<Refusal>,
+    refusals_told: BTreeSet<Refusal>,
 }
 
 impl Speaker {
@@ -156,7 +158,8 @@ impl Speaker {
         let (layer2, layer2_events) = l2_io::start(l2_io::Config { exclude })
             .map_err(failed("opening packet sockets (CAP_NET_RAW is needed)"))?;
         let (proxier, programmed, no_proxier) = if config.proxier {
-            let (handle, programmed) = proxier_io::start(Settings::default())?;
+            let (handle, programmed) =
+                proxier_io::start(Settings::default(), Port::new(config.healthz_port))?;
             (Some(handle), programmed, None)
         } else {
             let (sender, programmed) = watch::channel(Programmed::default());
@@ -195,6 +198,8 @@ impl Speaker {
             reporter,
             assigned: BTreeSet::new(),
             findings_told: BTreeSet::new(),
+            view_refusals: Vec::new(),
+            refusals_told: BTreeSet::new(),
         })
     }
 
@@ -314,6 +319,7 @@ impl Speaker {
             routes: derived.wanted.routes.clone(),
         });
         self.tell_cluster(&derived);
+        self.report_refusals();
     }
 
     fn tell_membership(&self) {
@@ -340,9 +346,10 @@ impl Speaker {
         let node = self.facts.nodes.get(&self.config.node);
         let this = ingest::this_node(&self.config.node, node.map(|node| &**node), &networks);
         let services = self.drain.effective(&self.facts.services);
-        let (view, _) = self
+        let (view, refusals) = self
             .views
             .build(this, &services, |key| self.facts.slices_of(key));
+        self.view_refusals = refusals;
         if view.generation != self.view_sent {
             self.view_sent = view.generation;
             proxier.update(Arc::new(view));
@@ -413,6 +420,28 @@ impl Speaker {
             *shown = report;
             differs
         });
+    }
+
+    /// A line and an event on the Service for each thing that the proxier does not do as asked, once.
+    fn report_refusals(&mut self) {
+        let programmed = self.programmed.borrow();
+        let refusals: BTreeSet<Refusal> = programmed
+            .refusals
+            .values()
+            .flatten()
+            .chain(&self.view_refusals)
+            .cloned()
+            .collect();
+        drop(programmed);
+        for refusal in refusals.difference(&self.refusals_told) {
+            let (key, reason) = (&refusal.service, refusal.reason.as_str());
+            warn!(service = %key, reason, detail = refusal.detail, "a Service is not served as asked");
+            if let Some(service) = self.facts.services.get(key) {
+                self.recorder
+                    .report(&**service, Severity::Warning, reason, &refusal.detail);
+            }
+        }
+        self.refusals_told = refusals;
     }
 
     /// An event on the object for each finding that is new.

@@ -43,6 +43,9 @@ pub(crate) struct Network {
     /// Only announce; another proxy such as kube-proxy carries the packets
     #[arg(long)]
     no_proxier: bool,
+    /// Port of the proxier's /healthz and /livez on all addresses; 0 answers nowhere
+    #[arg(long, value_name = "PORT", default_value_t = 10_256)]
+    healthz_port: u16,
 }
 
 impl Network {
@@ -73,6 +76,7 @@ pub(crate) fn config(scope: &Scope, network: Network, node: &str) -> Config {
         exclude_interfaces: network.exclude_interfaces,
         heartbeat_port: network.heartbeat_port,
         proxier: !network.no_proxier,
+        healthz_port: network.healthz_port,
         ..Config::for_node(node)
     }
 }
