@@ -157,9 +157,11 @@ impl Writer {
         let before = there.status.unwrap_or_default();
         let status = state(reports, &before, Timestamp::now());
         if status != before {
-            let status = serde_json::to_value(&status)
+            let mut merge = serde_json::to_value(&status)
                 .map_err(|error| WriteError::Refused(error.to_string()))?;
-            write::merge_status(&api, NAME, None, status).await?;
+            // an empty text is left out of the object, and a merge keeps what is left out
+            merge["errorSummary"] = json!(status.error_summary);
+            write::merge_status(&api, NAME, None, merge).await?;
         }
         Ok(())
     }

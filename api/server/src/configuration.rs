@@ -30,14 +30,14 @@ fn cause(error: &FieldError) -> Cause {
     Cause::invalid(&error.path, &json!(error.value), error.cause.to_string())
 }
 
-/// What is wrong with an object before it is stored.
+/// What is wrong with an object before it is stored; nothing where these checks are off.
 pub(crate) fn causes(
     store: &Store,
     kind: &Kind,
     object: &Value,
-    config_namespace: &str,
+    checked_namespace: Option<&str>,
 ) -> Vec<Cause> {
-    let Some(rules) = rules(kind) else {
+    let (Some(rules), Some(config_namespace)) = (rules(kind), checked_namespace) else {
         return Vec::new();
     };
     let namespace = crate::crud::meta(object, "namespace");

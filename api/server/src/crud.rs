@@ -35,7 +35,7 @@ pub(crate) struct State {
     /// Cluster addresses and node ports.
     pub(crate) services: Services,
     /// Where configuration objects must be.
-    pub(crate) config_namespace: String,
+    pub(crate) checked_namespace: Option<String>,
     /// Seeded generator for uids and picks (xorshift64*).
     pub(crate) random: Random,
 }
@@ -205,7 +205,12 @@ impl State {
         let mut causes = metadata_causes(call, &object);
         causes.extend(admission::causes(call, None, &object, Part::Main));
         if causes.is_empty() {
-            causes = configuration::causes(&self.store, call.kind, &object, &self.config_namespace);
+            causes = configuration::causes(
+                &self.store,
+                call.kind,
+                &object,
+                self.checked_namespace.as_deref(),
+            );
         }
         if !causes.is_empty() {
             return Err(call.invalid(&name, causes));
@@ -318,7 +323,12 @@ impl State {
         causes.extend(new_finalizers(&old, &new));
         causes.extend(admission::causes(call, Some(&old), &new, part));
         if part == Part::Main && causes.is_empty() {
-            causes = configuration::causes(&self.store, call.kind, &new, &self.config_namespace);
+            causes = configuration::causes(
+                &self.store,
+                call.kind,
+                &new,
+                self.checked_namespace.as_deref(),
+            );
         }
         if !causes.is_empty() {
             return Err(call.invalid(name, causes));

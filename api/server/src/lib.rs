@@ -89,6 +89,8 @@ pub struct Config {
     pub kubernetes_service: Option<u16>,
     /// The namespace that `metallb.io` objects must be in.
     pub config_namespace: String,
+    /// Whether `metallb.io` objects are checked beyond their CRD, as `MetalLB`'s webhooks do; a cluster may lack them.
+    pub check_configuration: bool,
     /// Seed of uids and random picks; none: from the kernel.
     pub seed: Option<u64>,
 }
@@ -113,6 +115,7 @@ impl Default for Config {
             namespaces: namespaces.map(str::to_owned).to_vec(),
             kubernetes_service: None,
             config_namespace: "metallb-system".into(),
+            check_configuration: true,
             seed: None,
         }
     }
@@ -170,7 +173,9 @@ impl Server {
             store: Store::new(config.log_limit),
             registry: Arc::new(Registry::new()),
             services: Services::new(&config.service_cidrs, config.node_port_range)?,
-            config_namespace: config.config_namespace.clone(),
+            checked_namespace: config
+                .check_configuration
+                .then(|| config.config_namespace.clone()),
             random: Random::new(seed),
         };
         let (revision, _) = tokio::sync::watch::channel(state.store.revision());

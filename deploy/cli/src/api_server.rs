@@ -13,6 +13,7 @@ use crate::{Failure, connect::stop_signal};
 
 /// Flags of `roadstead api-server`.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "api-server")]
 pub(crate) struct Flags {
     /// Address to listen on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
@@ -40,6 +41,7 @@ impl Flags {
             folder: self.folder.clone(),
             namespace: "default".to_owned(),
             service_cidrs: self.service_cidr.clone(),
+            check_configuration: true,
         };
         let running = ControlPlane::start(vec![listener], &settings, tasks).await?;
         for kubeconfig in &running.kubeconfigs {

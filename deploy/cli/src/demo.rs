@@ -2,7 +2,10 @@
 
 use std::{net::TcpListener, path::Path, process::ExitCode};
 
-use lab::{cluster::Cluster, demo, sandbox};
+use lab::{
+    cluster::{Cluster, Options},
+    demo, sandbox,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Failure, log};
@@ -45,7 +48,13 @@ async fn show(flags: &Flags, inside: sandbox::Inside) -> Result<ExitCode, Failur
         println!(
             "Building a cluster on this machine: nodes n1, n2 and n3, a LAN, a router, two clients."
         );
-        let mut cluster = Cluster::start(inside, std::env::current_exe()?, with_bgp).await?;
+        let binary = std::env::current_exe()?;
+        let options = Options {
+            binary,
+            with_bgp,
+            check_configuration: true,
+        };
+        let mut cluster = Cluster::start(inside, options).await?;
         kubectl_line(&cluster.kubeconfig);
         if flags.bare {
             std::future::pending::<()>().await;

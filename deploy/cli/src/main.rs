@@ -70,3 +70,13 @@ fn log(writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static, colours: boo
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     builder.with_ansi(colours).with_writer(writer).init();
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn flags_of_all_roles_fit_together() {
+        super::Arguments::command().debug_assert();
+    }
+}

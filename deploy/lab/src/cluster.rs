@@ -21,6 +21,17 @@ use crate::{
 /// Port of the API server on the lab's LAN.
 const API_PORT: u16 = 6443;
 
+/// How the cluster is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `roadstead` program.
+    pub binary: PathBuf,
+    /// Run gobgpd as the router.
+    pub with_bgp: bool,
+    /// Whether the API server checks configuration beyond its CRDs.
+    pub check_configuration: bool,
+}
+
 /// A running cluster; dropping it ends it.
 pub struct Cluster {
     /// Its network.
@@ -39,8 +50,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Builds the network and starts everything in it. `binary` is the `roadstead` program.
-    pub async fn start(inside: Inside, binary: PathBuf, with_bgp: bool) -> Result<Self> {
+    /// Builds the network and starts everything in it.
+    pub async fn start(inside: Inside, options: Options) -> Result<Self> {
         let topology = Topology::build()?;
         let folder = inside.folder;
         let lan = TcpListener::bind((API, API_PORT)).doing("listening on the lab's LAN")?;
@@ -49,6 +60,7 @@ impl Cluster {
             folder: folder.clone(),
             namespace: NAMESPACE.to_owned(),
             service_cidrs: Vec::new(),
+            check_configuration: options.check_configuration,
         };
         let listeners = vec![inside.listener, lan];
         let control_plane = ControlPlane::start(listeners, &settings, &mut tasks).await?;
@@ -60,7 +72,8 @@ impl Cluster {
             .map_err(|_| Error::because("starting the API server", "not two kubeconfig files"))?;
         kubelet::register(&client, &topology).await?;
         tasks.spawn(kubelet::run(client.clone(), topology.nodes.clone()));
-        let router = with_bgp
+        let router = options
+            .with_bgp
             .then(|| Router::start(&topology.router, &folder))
             .transpose()?;
         let mut cluster = Self {
@@ -68,7 +81,7 @@ impl Cluster {
             client,
             router,
             kubeconfig,
-            processes: Processes::new(binary, folder),
+            processes: Processes::new(options.binary, folder),
             off: None,
             kubeconfig_on_the_lan,
             _tasks: tasks,

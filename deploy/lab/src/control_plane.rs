@@ -25,6 +25,8 @@ pub struct Settings {
     pub namespace: String,
     /// Ranges of cluster addresses, at most one of each family; none: the API server's own choice.
     pub service_cidrs: Vec<String>,
+    /// Whether configuration is checked beyond its CRDs; without, as in a cluster whose webhook is down.
+    pub check_configuration: bool,
 }
 
 /// A running control plane.
@@ -83,7 +85,10 @@ impl ControlPlane {
 }
 
 fn config(settings: &Settings) -> Result<Config> {
-    let mut config = Config::default();
+    let mut config = Config {
+        check_configuration: settings.check_configuration,
+        ..Config::default()
+    };
     if !settings.service_cidrs.is_empty() {
         let cidrs = settings.service_cidrs.iter().map(|cidr| cidr.parse());
         config.service_cidrs = cidrs

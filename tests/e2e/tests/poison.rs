@@ -1,14 +1,18 @@
 //! One poisoned object of each kind disturbs nothing else: what was served is served on, and what comes new gets its address.
 //!
-//! Each object is one that the API server takes: what it refuses can't poison. In each test the poison is put in, `web` is
+//! The API server doesn't check configuration beyond the CRDs here, as a cluster whose webhook is down. In each test the poison is put in, `web` is
 //! reached, a new Service gets an address and is reached, and the poison's own reason is looked for where it has one.
 
 use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
 use api_model::Protocol;
-use kube::api::DeleteParams;
+use api_types::ConfigurationState;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 use lab::{
-    cluster::Cluster,
+    cluster::{Cluster, Options},
     look, objects,
     outcome::{Outcome, eventually, expect},
     probe, trial,
@@ -18,10 +22,13 @@ use tokio::runtime::Runtime;
 fn main() -> ExitCode {
     trial::main(|runner, inside| {
         let run_time = Runtime::new().expect("a run time starts");
-        let binary = e2e::roadstead();
-        let with_bgp = skips::have("gobgpd");
+        let options = Options {
+            binary: e2e::roadstead(),
+            with_bgp: skips::have("gobgpd"),
+            check_configuration: false,
+        };
         let mut cluster = run_time
-            .block_on(Cluster::start(inside, binary, with_bgp))
+            .block_on(Cluster::start(inside, options))
             .expect("the lab's cluster comes up");
         run_time
             .block_on(healthy(&cluster))
@@ -100,7 +107,7 @@ spec:
   ports: [{port: 80, targetPort: no-such-port}]
 ";
 
-/// Belongs to `web` itself, beside the slice of the controller
+/// Belongs to `web-internal` itself, beside the slice of the controller; its port has no number
 const SLICE: &str = r"
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -112,7 +119,7 @@ addressType: IPv4
 ports: [{name: other, port: 1, protocol: SCTP}, {name: http, protocol: TCP}]
 endpoints:
   - {addresses: ['203.0.113.1'], conditions: {ready: false}, nodeName: no-such-node}
-  - {addresses: ['203.0.113.2'], nodeName: ''}
+  - {addresses: ['203.0.113.2']}
 ";
 
 async fn healthy(cluster: &Cluster) -> Outcome<()> {
@@ -163,6 +170,62 @@ fn newcomer(name: &str) -> String {
     )
 }
 
+/// What is wrong with the poison is said: in a `ConfigurationState` for configuration, in its condition for a Service.
+/// Kubernetes has no place for what is wrong with a slice.
+async fn said_of(cluster: &Cluster, kind: &str) -> Outcome<()> {
+    let client = &cluster.client;
+    let wanted = format!("a word about {kind} poison");
+    match kind {
+        "EndpointSlice" => {}
+        "Service" => {
+            eventually(&wanted, || async {
+                let service = look::service(client, "poison")
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let conditions = service
+                    .status
+                    .and_then(|status| status.conditions)
+                    .unwrap_or_default();
+                let is_said = conditions
+                    .iter()
+                    .any(|said| said.status == "False" && said.reason == "InvalidRequest");
+                if is_said {
+                    Ok(())
+                } else {
+                    Err(format!("{conditions:?}"))
+                }
+            })
+            .await?;
+        }
+        _ => {
+            eventually(&wanted, || async {
+                let said = states(cluster).await?;
+                if said.contains(&format!("{kind} poison")) {
+                    Ok(())
+                } else {
+                    Err(said)
+                }
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Every `ConfigurationState`, as text
+async fn states(cluster: &Cluster) -> Result<String, String> {
+    let states: Api<ConfigurationState> = Api::all(cluster.client.clone());
+    let states = states
+        .list(&ListParams::default())
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(states
+        .items
+        .iter()
+        .map(|state| format!("{:?}\n", state.status))
+        .collect())
+}
+
 async fn disturbs_nothing(cluster: &Cluster, poison: &str) -> Outcome<()> {
     let before = look::vip(&cluster.client, "web").await?;
     let poisons = objects::read(poison)?;
@@ -172,6 +235,16 @@ async fn disturbs_nothing(cluster: &Cluster, poison: &str) -> Outcome<()> {
     // what would break does so by now, or at the next change, which comes below
     tokio::time::sleep(Duration::from_millis(500)).await;
     let outcome = async {
+        for object in &poisons {
+            said_of(
+                cluster,
+                object
+                    .types
+                    .as_ref()
+                    .map_or("", |types| types.kind.as_str()),
+            )
+            .await?;
+        }
         reached(cluster, "web").await?;
         objects::apply_text(&cluster.client, &newcomer("newcomer")).await?;
         reached(cluster, "newcomer").await?;
@@ -188,5 +261,14 @@ async fn disturbs_nothing(cluster: &Cluster, poison: &str) -> Outcome<()> {
     }
     outcome?;
     gone?;
+    eventually("no word about poison any more", || async {
+        let said = states(cluster).await?;
+        if said.contains("poison") {
+            Err(said)
+        } else {
+            Ok(())
+        }
+    })
+    .await?;
     reached(cluster, "web").await
 }
