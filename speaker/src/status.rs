@@ -112,7 +112,7 @@ impl Writer {
                     .iter()
                     .map(|name| json!({ "name": name }))
                     .collect();
-                self.with_service(&key, "interfaces", json!(names))
+                self.with_service(&key, "interfaces", &json!(names))
             });
             let new = ServiceL2Status::new(&name, ServiceL2StatusSpec {});
             put(&self.layer2, self.labelled(new, &key), status).await?;
@@ -122,7 +122,7 @@ impl Writer {
             let name = object_name("bgp", &key, &self.node);
             let status = value
                 .as_ref()
-                .map(|peers| self.with_service(&key, "peers", json!(peers)));
+                .map(|peers| self.with_service(&key, "peers", &json!(peers)));
             let new = ServiceBGPStatus::new(&name, ServiceBGPStatusSpec {});
             put(&self.bgp, self.labelled(new, &key), status).await?;
             remember(&mut self.shown.bgp, key, value);
@@ -162,7 +162,7 @@ impl Writer {
         Ok(())
     }
 
-    fn with_service(&self, key: &ServiceKey, field: &str, value: Value) -> Value {
+    fn with_service(&self, key: &ServiceKey, field: &str, value: &Value) -> Value {
         json!({
             "node": self.node.as_str(),
             "serviceName": &*key.name,

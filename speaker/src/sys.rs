@@ -15,9 +15,9 @@ use std::{
 
 use speaker_l2::InterfaceIndex;
 
-/// EtherType of ARP (RFC 826).
+/// `EtherType` of ARP (RFC 826).
 pub(crate) const ETH_P_ARP: u16 = 0x0806;
-/// EtherType of IPv6 (RFC 2464).
+/// `EtherType` of IPv6 (RFC 2464).
 pub(crate) const ETH_P_IPV6: u16 = 0x86dd;
 
 /// Neighbour Solicitations and Advertisements only: next header 58 (no extension header, RFC 6980 forbids fragments), type
@@ -54,7 +54,7 @@ const fn give_back(bytes: u32) -> libc::sock_filter {
     filter(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
 }
 
-/// A non-blocking packet socket that hears one EtherType on every interface of this network namespace, not promiscuous; of
+/// A non-blocking packet socket that hears one `EtherType` on every interface of this network namespace, not promiscuous; of
 /// IPv6 only Neighbour Discovery. Needs `CAP_NET_RAW`.
 pub(crate) fn packet_socket(ether_type: u16) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -120,12 +120,10 @@ pub(crate) fn receive(
         return Ok(Some((length, InterfaceIndex(index))));
     }
     let error = io::Error::last_os_error();
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+    let nothing = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
         // An interface that went down is told once to every socket bound to it; the rescan deals with it.
-        _ if error.raw_os_error() == Some(libc::ENETDOWN) => Ok(None),
-        _ => Err(error),
-    }
+        || error.raw_os_error() == Some(libc::ENETDOWN);
+    if nothing { Ok(None) } else { Err(error) }
 }
 
 /// Puts one whole frame on the wire.
@@ -152,7 +150,8 @@ pub(crate) fn send(fd: BorrowedFd<'_>, to: InterfaceIndex, frame: &[u8]) -> io::
 fn link_address(ether_type: u16, interface: InterfaceIndex) -> libc::sockaddr_ll {
     // SAFETY: all-zero bytes are a valid sockaddr_ll.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_family =
+        libc::sa_family_t::try_from(libc::AF_PACKET).expect("an address family is small");
     address.sll_protocol = ether_type.to_be();
     address.sll_ifindex = i32::try_from(interface.0).unwrap_or(0);
     address

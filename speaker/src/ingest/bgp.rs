@@ -235,7 +235,7 @@ fn parse<T: std::str::FromStr>(field: &str, text: &str) -> Result<T, String> {
         .map_err(|_| format!("{field}: {text:?} is not an IP address"))
 }
 
-/// The node's InternalIPs, in its own order.
+/// The node's `InternalIP`s, in its own order.
 pub fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     node.status
         .iter()

@@ -98,10 +98,10 @@ impl Facts {
                 name_of(pool).map(Into::into)
             }),
             Fact::L2Advertisement(change) => {
-                put(&mut self.stored.l2_advertisements, change, name_of)
+                put(&mut self.stored.l2_advertisements, change, name_of);
             }
             Fact::BgpAdvertisement(change) => {
-                put(&mut self.stored.bgp_advertisements, change, name_of)
+                put(&mut self.stored.bgp_advertisements, change, name_of);
             }
             Fact::BgpPeer(change) => put(&mut self.stored.bgp_peers, change, name_of),
             Fact::BfdProfile(change) => put(&mut self.stored.bfd_profiles, change, name_of),

@@ -56,7 +56,7 @@ pub struct NodeViews {
 #[derive(Debug)]
 struct Read<K, T> {
     object: Arc<K>,
-    read: Arc<T>,
+    content: T,
     refusals: Vec<Refusal>,
 }
 
@@ -121,12 +121,12 @@ impl NodeViews {
                 read_slice(key, object, out)
             });
             refusals.extend_from_slice(&slice.refusals);
-            if let Some(slice) = &*slice.read {
+            if let Some(slice) = &slice.content {
                 read.push(Arc::new(slice.clone()));
             }
             kept.insert(place);
         }
-        let service = service.read.as_ref().as_ref()?;
+        let service = service.content.as_ref()?;
         let next = ServiceView {
             service: Arc::new(service.clone()),
             slices: read.into(),
@@ -149,10 +149,10 @@ fn read_again<'a, P: Ord, K, T>(
 ) -> &'a Read<K, T> {
     let fresh = || {
         let mut refusals = Vec::new();
-        let read = Arc::new(read(object, &mut refusals));
+        let content = read(object, &mut refusals);
         Read {
             object: object.clone(),
-            read,
+            content,
             refusals,
         }
     };
@@ -168,7 +168,7 @@ fn read_again<'a, P: Ord, K, T>(
     }
 }
 
-/// This node as the proxier sees it: the first InternalIP of each family, its zone, whether it is leaving. Without the
+/// This node as the proxier sees it: the first `InternalIP` of each family, its zone, whether it is leaving. Without the
 /// Node object it has no addresses, so no node ports.
 pub fn this_node(name: &NodeName, node: Option<&Node>, networks: &Networks) -> ThisNode {
     let addresses = node.map(internal_addresses).unwrap_or_default();
@@ -242,12 +242,11 @@ fn addresses<'a>(
 ) -> Vec<IpAddr> {
     let mut read = Vec::new();
     for text in texts {
-        match text.parse() {
-            Ok(address) => read.push(address),
-            Err(_) => {
-                let detail = format!("{field}: {text:?} is not an IP address");
-                out.push(Refusal::new(key, Reason::BadAddress, detail));
-            }
+        if let Ok(address) = text.parse() {
+            read.push(address);
+        } else {
+            let detail = format!("{field}: {text:?} is not an IP address");
+            out.push(Refusal::new(key, Reason::BadAddress, detail));
         }
     }
     read
@@ -286,7 +285,7 @@ fn protocol(text: Option<&str>) -> Option<Protocol> {
     text.map_or(Some(Protocol::Tcp), |text| text.parse().ok())
 }
 
-/// ClientIP with its timeout, 10,800 s unless given.
+/// `ClientIP` with its timeout, 10,800 s unless given.
 fn affinity(key: &ServiceKey, spec: &ServiceSpec, out: &mut Vec<Refusal>) -> Option<u32> {
     if spec.session_affinity.as_deref() != Some("ClientIP") {
         return None;
@@ -315,16 +314,15 @@ fn source_ranges(key: &ServiceKey, spec: &ServiceSpec, out: &mut Vec<Refusal>) -
         return ranges;
     }
     for text in spec.load_balancer_source_ranges.iter().flatten() {
-        match text.trim().parse::<IpNet>() {
-            Ok(range) => ranges.allowed.push(range.trunc()),
-            Err(_) => {
-                ranges.fail_closed = true;
-                let detail = format!(
-                    "spec.loadBalancerSourceRanges: {text:?} is not a network; only readable ranges let anyone in"
-                );
-                out.push(Refusal::new(key, Reason::BadSourceRange, detail));
-            }
+        if let Ok(range) = text.trim().parse::<IpNet>() {
+            ranges.allowed.push(range.trunc());
+            continue;
         }
+        ranges.fail_closed = true;
+        let detail = format!(
+            "spec.loadBalancerSourceRanges: {text:?} is not a network; only readable ranges let anyone in"
+        );
+        out.push(Refusal::new(key, Reason::BadSourceRange, detail));
     }
     ranges
 }

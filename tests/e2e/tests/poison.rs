@@ -219,11 +219,12 @@ async fn states(cluster: &Cluster) -> Result<String, String> {
         .list(&ListParams::default())
         .await
         .map_err(|error| error.to_string())?;
-    Ok(states
+    let texts: Vec<String> = states
         .items
         .iter()
-        .map(|state| format!("{:?}\n", state.status))
-        .collect())
+        .map(|state| format!("{:?}", state.status))
+        .collect();
+    Ok(texts.join("\n"))
 }
 
 async fn disturbs_nothing(cluster: &Cluster, poison: &str) -> Outcome<()> {
