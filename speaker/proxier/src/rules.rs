@@ -124,8 +124,13 @@ pub fn service_rules(
         cluster_ips: service.cluster_ips.iter().copied().collect(),
         ports: BTreeMap::new(),
     };
+    // a family without a ClusterIP is none of the Service's: no node port there either
+    let families = [IpFamily::V4, IpFamily::V6].into_iter().filter(|family| {
+        let mut addresses = service.cluster_ips.iter();
+        addresses.any(|address| IpFamily::of(*address) == *family)
+    });
     for port in &service.ports {
-        for family in [IpFamily::V4, IpFamily::V6] {
+        for family in families.clone() {
             let frontends = frontends(node, service, port, family);
             if frontends.is_empty() {
                 continue;
@@ -330,5 +335,43 @@ impl Rules {
         } else {
             Verdict::Pass
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_without_a_cluster_ip_has_no_frontend() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let node = ThisNode {
+            name: "n1".into(),
+            addresses: vec![ip("172.31.0.11"), ip("fd31::11")],
+            zone: None,
+            pod_networks: Vec::new(),
+            service_networks: Vec::new(),
+            leaving: false,
+        };
+        let service = Service {
+            cluster_ips: vec![ip("10.96.1.99")],
+            external_ips: vec![ip("198.51.100.99"), ip("2001:db8:51::99")],
+            ports: vec![ServicePort {
+                name: "".into(),
+                protocol: Protocol::Tcp,
+                port: Port::new(80).expect("a port"),
+                node_port: Port::new(30_099),
+            }],
+            ..Service::default()
+        };
+        let view = ServiceView {
+            service: Arc::new(service),
+            slices: Arc::new([]),
+        };
+        let (rules, _) = service_rules(&node, &ServiceKey::new("default", "web"), &view);
+        let frontends = rules.ports.values().flat_map(|port| port.frontends.keys());
+        let addresses: Vec<IpAddr> = frontends.map(|frontend| frontend.address).collect();
+        let expected = ["10.96.1.99", "172.31.0.11", "198.51.100.99"].map(ip);
+        assert_eq!(addresses, expected);
     }
 }
