@@ -1,7 +1,7 @@
 //! Our table in the kernel: read it back, put the fixed text there, change elements.
 //!
 //! Owns the calls of the `nft` program (fixed text, further chains: rare) and the netlink messages of elements (every change).
-//! Never decides what an element should be. Source: linux/netfilter/nf_tables.h.
+//! Never decides what an element should be. Source: `linux/netfilter/nf_tables.h`.
 
 use std::{
     collections::BTreeMap,

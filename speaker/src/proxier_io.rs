@@ -113,7 +113,7 @@ impl Drop for Handle {
 }
 
 /// Starts the thread in the network namespace of the calling one; `/healthz` and `/livez` are answered on `healthz_port`,
-/// or nowhere. Errors: no `CAP_NET_ADMIN`, or no nf_tables.
+/// or nowhere. Errors: no `CAP_NET_ADMIN`, or no `nf_tables`.
 pub fn start(
     settings: Settings,
     healthz_port: Option<Port>,
@@ -159,6 +159,15 @@ pub fn start(
     ))
 }
 
+enum Next {
+    /// A view was posted.
+    Follow(Arc<NodeView>),
+    /// Nobody posted anything for a while.
+    Look,
+    /// The handle is gone.
+    Stop,
+}
+
 struct Keeper {
     nft: NftIo,
     conntrack: Netlink,
@@ -184,14 +193,16 @@ struct Keeper {
 
 impl Keeper {
     fn run(mut self) {
-        while let Some(view) = self.wait() {
+        loop {
+            let next = self.wait();
             let begun = Instant::now();
-            let done = match view {
-                Some(view) => {
+            let done = match next {
+                Next::Stop => return,
+                Next::Follow(view) => {
                     self.board.follow(&view);
                     self.follow(&view)
                 }
-                None => self.look(),
+                Next::Look => self.look(),
             };
             match done {
                 Ok(()) => {
@@ -212,8 +223,8 @@ impl Keeper {
         }
     }
 
-    /// The next view, `Some(None)` when it is time to look, `None` at the end.
-    fn wait(&self) -> Option<Option<Arc<NodeView>>> {
+    /// What to do next.
+    fn wait(&self) -> Next {
         // Failing attempts are spaced out: 1, 2, 4 … 16 s.
         let pause = LOOK.saturating_mul(1 << self.failures.min(4));
         let letter = self
@@ -228,7 +239,11 @@ impl Keeper {
                 letter.view.is_none() && !letter.stop
             })
             .unwrap_or_else(PoisonError::into_inner);
-        (!letter.stop).then(|| letter.view.take())
+        match letter.view.take() {
+            _ if letter.stop => Next::Stop,
+            Some(view) => Next::Follow(view),
+            None => Next::Look,
+        }
     }
 
     fn follow(&mut self, view: &Arc<NodeView>) -> Result<(), NftError> {

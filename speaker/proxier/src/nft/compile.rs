@@ -234,10 +234,23 @@ fn sticky_v6(name: String, slots: u32, seconds: u32) -> Chain {
 
 /// The chains that every table has, but for the ready-made choosers.
 pub fn fixed_chains(family: IpFamily, settings: Settings) -> Vec<Chain> {
-    let ip = family_word(family);
-    let bit = settings.masquerade_bit;
-    let mark = format!("meta mark set meta mark | {bit:#010x}");
-    let key = format!("{ip} daddr . meta l4proto . th dport");
+    let mut chains = vec![Chain::new(&version_chain(settings), &[])];
+    chains.extend(routing_chains(family, settings));
+    chains.extend(filter_chains(family));
+    chains.push(masquerading(family, settings));
+    chains
+}
+
+fn frontend_key(family: IpFamily) -> String {
+    format!("{} daddr . meta l4proto . th dport", family_word(family))
+}
+
+fn routing_chains(family: IpFamily, settings: Settings) -> Vec<Chain> {
+    let (ip, key) = (family_word(family), frontend_key(family));
+    let mark = format!(
+        "meta mark set meta mark | {:#010x}",
+        settings.masquerade_bit
+    );
     let route = |condition: &str, map: &str, then: &str| {
         let rule = format!("{condition} meta priority set {key} map @{map} {then}");
         rule.trim_start().to_owned()
@@ -250,84 +263,91 @@ pub fn fixed_chains(family: IpFamily, settings: Settings) -> Vec<Chain> {
         route("fib saddr type local", "loc-in", &mark_and_pick),
         route("", "loc", "goto pick"),
     ];
-    let services: Vec<&str> = services.iter().map(String::as_str).collect();
+    let outside = format!("{ip} saddr != @pods {mark}");
+    let remembered =
+        format!("meta l4proto {{ tcp, udp, sctp }} dnat {ip} to meta priority map @aff-eps");
+    let jump = ["jump services"];
+    let hooks = [
+        ("nat-prerouting", "type nat hook prerouting priority dstnat"),
+        ("nat-output", "type nat hook output priority -100"),
+    ];
+    let mut chains = vec![
+        Chain::new("use", &[&remembered]),
+        Chain::new("pick", &["meta priority & 0:7ff vmap @class"]),
+        Chain::new("cluster-ip", &[&outside, "goto pick"]),
+        Chain::new("services", &services.each_ref().map(String::as_str)),
+    ];
+    chains.extend(hooks.map(|(name, hook)| Chain::hooked(name, hook, &jump)));
+    chains
+}
+
+/// The guard stands before the DNAT, refusals after it: what was sent on to an endpoint has another destination by then.
+fn filter_chains(family: IpFamily) -> Vec<Chain> {
+    let (ip, key) = (family_word(family), frontend_key(family));
+    let guarded = format!("{key} @guarded {key} . {ip} saddr != @allowed drop");
+    let unserved = [format!("{key} @refuse reject"), format!("{key} @hole drop")];
+    let others = [
+        format!("{ip} daddr @cluster-ips reject"),
+        format!("{ip} daddr @service-net drop"),
+    ];
+    let guard: &[&str] = &["ct state new jump guard"];
+    let checks: &[&str] = &[
+        "ct state new jump unserved",
+        "ct state new jump not-a-service",
+    ];
+    let hooks = [
+        (
+            "guard-prerouting",
+            "type filter hook prerouting priority dstnat - 10",
+            guard,
+        ),
+        (
+            "guard-output",
+            "type filter hook output priority -110",
+            guard,
+        ),
+        (
+            "filter-input",
+            "type filter hook input priority filter",
+            &checks[..1],
+        ),
+        (
+            "filter-forward",
+            "type filter hook forward priority filter",
+            checks,
+        ),
+        (
+            "filter-output",
+            "type filter hook output priority filter",
+            checks,
+        ),
+    ];
+    let mut chains = vec![
+        Chain::new("guard", &[&guarded]),
+        Chain::new("unserved", &unserved.each_ref().map(String::as_str)),
+        Chain::new("not-a-service", &others.each_ref().map(String::as_str)),
+    ];
+    chains.extend(hooks.map(|(name, hook, rules)| Chain::hooked(name, hook, rules)));
+    chains
+}
+
+fn masquerading(family: IpFamily, settings: Settings) -> Chain {
+    let (ip, bit) = (family_word(family), settings.masquerade_bit);
     let masquerade = format!(
         "meta mark & {bit:#010x} != 0 meta mark set meta mark & {:#010x} masquerade fully-random",
         !bit
     );
     let hairpin =
         format!("ct status dnat {ip} saddr . {ip} daddr @hairpin masquerade fully-random");
-    let (guarded, refused, hole) = (
-        format!("{key} @guarded {key} . {ip} saddr != @allowed drop"),
-        format!("{key} @refuse reject"),
-        format!("{key} @hole drop"),
-    );
-    let (held, unheld) = (
-        format!("{ip} daddr @cluster-ips reject"),
-        format!("{ip} daddr @service-net drop"),
-    );
-    let outside = format!("{ip} saddr != @pods {mark}");
-    let remembered =
-        format!("meta l4proto {{ tcp, udp, sctp }} dnat {ip} to meta priority map @aff-eps");
-    let checks = [
-        "ct state new jump unserved",
-        "ct state new jump not-a-service",
-    ];
-    let guard = ["ct state new jump guard"];
-    vec![
-        Chain::new(&version_chain(settings), &[]),
-        Chain::new("use", &[&remembered]),
-        Chain::new("pick", &["meta priority & 0:7ff vmap @class"]),
-        Chain::new("cluster-ip", &[&outside, "goto pick"]),
-        Chain::new("services", &services),
-        Chain::new("guard", &[&guarded]),
-        Chain::new("unserved", &[&refused, &hole]),
-        Chain::new("not-a-service", &[&held, &unheld]),
-        Chain::hooked(
-            "guard-prerouting",
-            "type filter hook prerouting priority dstnat - 10",
-            &guard,
-        ),
-        Chain::hooked(
-            "guard-output",
-            "type filter hook output priority -110",
-            &guard,
-        ),
-        Chain::hooked(
-            "nat-prerouting",
-            "type nat hook prerouting priority dstnat",
-            &["jump services"],
-        ),
-        Chain::hooked(
-            "nat-output",
-            "type nat hook output priority -100",
-            &["jump services"],
-        ),
-        Chain::hooked(
-            "filter-input",
-            "type filter hook input priority filter",
-            &checks[..1],
-        ),
-        Chain::hooked(
-            "filter-forward",
-            "type filter hook forward priority filter",
-            &checks,
-        ),
-        Chain::hooked(
-            "filter-output",
-            "type filter hook output priority filter",
-            &checks,
-        ),
-        Chain::hooked(
-            "nat-postrouting",
-            "type nat hook postrouting priority srcnat",
-            &[
-                "ct status dnat meta priority set none",
-                &masquerade,
-                &hairpin,
-            ],
-        ),
-    ]
+    Chain::hooked(
+        "nat-postrouting",
+        "type nat hook postrouting priority srcnat",
+        &[
+            "ct status dnat meta priority set none",
+            &masquerade,
+            &hairpin,
+        ],
+    )
 }
 
 /// Declarations of all sets and maps: name, kind, body.
