@@ -5,10 +5,11 @@
 use std::net::IpAddr;
 
 use api_model::IpFamily;
+use ipnet::IpNet;
 
 use super::element::{CLASS_BITS, ChainKind, Key, LOCAL, Map, Table, Value};
 use super::transaction::{Operation, Transaction};
-use crate::rules::{Packet, Verdict};
+use crate::rules::{Frontend, Packet, Verdict};
 
 /// Why the kernel would refuse a transaction as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,21 +92,12 @@ impl FakeTable {
     }
 
     fn allows(&self, packet: &Packet) -> bool {
-        self.elements.keys().any(|key| {
-            let Key::Allowed(frontend, net) = key else {
-                return false;
-            };
-            *frontend == packet.to && net.contains(&packet.source)
-        })
+        let mut nets = allowed(&self.elements, packet.to);
+        nets.any(|net| net.contains(&packet.source))
     }
 
     fn in_net(&self, map: Map, address: IpAddr) -> bool {
-        self.elements.keys().any(|key| {
-            let Key::Net(of, net) = key else {
-                return false;
-            };
-            *of == map && net.contains(&address)
-        })
+        nets(&self.elements, map).any(|net| net.contains(&address))
     }
 
     /// A set whose class or slots are missing delivers to nobody: the packet passes untouched, as in the kernel.
@@ -162,20 +154,49 @@ fn add(table: &mut Table, key: &Key, value: Value) -> Result<(), ApplyError> {
     if table.contains_key(key) {
         return Err(ApplyError::Exists(*key));
     }
-    let interval = matches!(key, Key::Allowed(..) | Key::Net(..));
-    let other = interval.then(|| table.keys().find(|other| overlaps(key, other)));
-    if let Some(Some(other)) = other {
-        return Err(ApplyError::Overlap(*key, *other));
+    if let Some(other) = overlapping(table, key) {
+        return Err(ApplyError::Overlap(*key, other));
     }
     table.insert(*key, value);
     Ok(())
 }
 
-fn overlaps(a: &Key, b: &Key) -> bool {
-    let (x, y) = match (a, b) {
-        (Key::Allowed(one, x), Key::Allowed(other, y)) if one == other => (x, y),
-        (Key::Net(one, x), Key::Net(other, y)) if one == other => (x, y),
-        _ => return false,
+/// Sources that a frontend lets in. Elements of one frontend stand side by side.
+fn allowed(table: &Table, of: Frontend) -> impl Iterator<Item = IpNet> {
+    let from = Key::Allowed(of, IpNet::default());
+    let held = table.range(from..).map_while(|(key, _)| {
+        let Key::Allowed(frontend, net) = key else {
+            return None;
+        };
+        Some((*frontend, *net))
+    });
+    held.take_while(move |(frontend, _)| *frontend == of)
+        .map(|(_, net)| net)
+}
+
+/// Networks of `pods` or `service-net`.
+fn nets(table: &Table, of: Map) -> impl Iterator<Item = IpNet> {
+    let from = Key::Net(of, IpNet::default());
+    let held = table.range(from..).map_while(|(key, _)| {
+        let Key::Net(map, net) = key else {
+            return None;
+        };
+        Some((*map, *net))
+    });
+    held.take_while(move |(map, _)| *map == of)
+        .map(|(_, net)| net)
+}
+
+/// An interval of the same set or frontend that has an address in common with a new one.
+fn overlapping(table: &Table, new: &Key) -> Option<Key> {
+    let shares = |a: &IpNet, b: &IpNet| a.contains(b) || b.contains(a);
+    if let Key::Allowed(of, net) = new {
+        let other = allowed(table, *of).find(|other| shares(net, other));
+        return other.map(|other| Key::Allowed(*of, other));
+    }
+    let Key::Net(of, net) = new else {
+        return None;
     };
-    x.contains(y) || y.contains(x)
+    let other = nets(table, *of).find(|other| shares(net, other));
+    other.map(|other| Key::Net(*of, other))
 }
