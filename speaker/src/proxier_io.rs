@@ -60,6 +60,8 @@ pub struct Programmed {
     pub refusals: BTreeMap<ServiceKey, Vec<Refusal>>,
     /// The last attempt ended with an error: the table is not in step.
     pub failing: bool,
+    /// How often rules that somebody else had changed were put right.
+    pub restored: u64,
 }
 
 /// Feeds the thread. Dropping it ends the thread; the rules stay, so that a restart is hitless.
@@ -141,6 +143,7 @@ pub fn start(
         verified: now,
         verify_cost: Duration::ZERO,
         failures: 0,
+        restored: 0,
         to_forget: Forget::default(),
         try_refused_again: None,
     };
@@ -185,6 +188,7 @@ struct Keeper {
     verified: Instant,
     verify_cost: Duration,
     failures: u32,
+    restored: u64,
     /// Flows still to be looked at.
     to_forget: Forget,
     /// When the elements that the kernel refused are tried again.
@@ -305,6 +309,7 @@ impl Keeper {
             Found::Table(table) => Ok(table),
             Found::Unusable(why) => {
                 warn!(why, "putting the whole table in place again");
+                self.restored += 1;
                 self.replace()
             }
         }
@@ -345,16 +350,19 @@ impl Keeper {
     /// Reads the table back and puts right what differs.
     fn verify(&mut self) -> Result<(), NftError> {
         let begun = Instant::now();
+        let ours = self.out_of_step || self.try_refused_again.is_some();
         let table = self.read_or_replace()?;
-        self.resync(&table)?;
+        let differs = self.resync(&table)?;
+        self.restored += u64::from(differs && !ours);
         self.verified = Instant::now();
         self.verify_cost = begun.elapsed();
         Ok(())
     }
 
-    fn resync(&mut self, table: &Table) -> Result<(), NftError> {
+    /// Puts right what differs; says whether something did.
+    fn resync(&mut self, table: &Table) -> Result<bool, NftError> {
         let Some(planner) = &self.planner else {
-            return Ok(());
+            return Ok(false);
         };
         let transaction = planner.resync(table);
         if !transaction.is_empty() {
@@ -364,7 +372,8 @@ impl Keeper {
             );
         }
         self.out_of_step = false;
-        self.carry_out(&transaction)
+        self.carry_out(&transaction)?;
+        Ok(!transaction.is_empty())
     }
 
     fn carry_out(&mut self, transaction: &Transaction) -> Result<(), NftError> {
@@ -485,6 +494,7 @@ impl Keeper {
             vips,
             refusals: self.all_refusals(),
             failing,
+            restored: self.restored,
         };
         self.programmed.send_if_modified(|shown| {
             let differs = *shown != next;

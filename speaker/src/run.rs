@@ -44,6 +44,9 @@ use crate::{
 /// Facts that are taken together before the whole is derived anew.
 const FACT_BATCH: usize = 4096;
 
+/// Reason of the event on the Node when its rules had to be put right.
+const RULES_RESTORED: &str = "RulesRestored";
+
 /// Why a speaker can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -139,6 +142,7 @@ struct Speaker {
     findings_told: BTreeSet<Finding>,
     view_refusals: Vec<Refusal>,
     refusals_told: BTreeSet<Refusal>,
+    restored_told: u64,
 }
 
 impl Speaker {
@@ -200,6 +204,7 @@ impl Speaker {
             findings_told: BTreeSet::new(),
             view_refusals: Vec::new(),
             refusals_told: BTreeSet::new(),
+            restored_told: 0,
         })
     }
 
@@ -266,6 +271,10 @@ impl Speaker {
         let programmed = self.programmed.borrow_and_update().clone();
         for vip in programmed.vips.values().flatten() {
             self.gate.programmed(*vip);
+        }
+        if programmed.restored > self.restored_told {
+            self.restored_told = programmed.restored;
+            self.report_restored();
         }
         debug!(
             generation = programmed.generation,
@@ -420,6 +429,16 @@ impl Speaker {
             *shown = report;
             differs
         });
+    }
+
+    /// Somebody else changes our rules: whoever looks after the node should know.
+    fn report_restored(&self) {
+        if let Some(node) = self.facts.nodes.get(&self.config.node) {
+            let message = "rules of the table roadstead were changed by somebody else and are put right; \
+                           see the speaker's log, and leave that table alone";
+            self.recorder
+                .report(&**node, Severity::Warning, RULES_RESTORED, message);
+        }
     }
 
     /// A line and an event on the Service for each thing that the proxier does not do as asked, once.
