@@ -44,8 +44,9 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 /// The table is read back this often even when nobody seems to have changed it.
 const VERIFY: Duration = Duration::from_secs(300);
-/// A read-back may take this part of the time.
+/// A read-back may take this part of the time, but what somebody else changed never waits longer than `REST`.
 const VERIFY_SHARE: u32 = 20;
+const REST: Duration = Duration::from_secs(30);
 /// Elements that the kernel refused are tried again so often; everything else goes on meanwhile.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 
@@ -336,7 +337,7 @@ impl Keeper {
             return self.begin(&view);
         }
         let changed = self.nft.generation()? != self.ruleset;
-        let rested = self.verified.elapsed() >= self.verify_cost * VERIFY_SHARE;
+        let rested = self.verified.elapsed() >= (self.verify_cost * VERIFY_SHARE).min(REST);
         let again = self
             .try_refused_again
             .is_some_and(|at| at <= Instant::now());
