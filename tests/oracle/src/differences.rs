@@ -21,9 +21,21 @@ pub struct Difference {
     pub reason: String,
 }
 
-/// Wanted differences by row, `scenario#n from`.
+/// What is wanted instead of a fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactDifference {
+    /// What is seen of our proxier.
+    pub observed: Value,
+    /// Why that is better.
+    pub reason: String,
+}
+
+/// Wanted differences by row, `scenario#n from`, and by fact, `file/list: when`.
 #[derive(Clone, Debug, Default)]
-pub struct Differences(BTreeMap<String, Difference>);
+pub struct Differences {
+    rows: BTreeMap<String, Difference>,
+    facts: BTreeMap<String, FactDifference>,
+}
 
 /// What can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +58,8 @@ pub enum DifferencesError {
 struct File {
     #[serde(default)]
     difference: Vec<Entry>,
+    #[serde(default)]
+    fact: Vec<FactEntry>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +67,14 @@ struct File {
 struct Entry {
     rows: Vec<String>,
     expect: Value,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FactEntry {
+    facts: Vec<String>,
+    observed: Value,
     reason: String,
 }
 
@@ -74,12 +96,30 @@ impl Differences {
             let difference = Difference { expect, reason };
             listed.extend(rows.into_iter().map(|row| (row, difference.clone())));
         }
-        Ok(Self(listed))
+        let mut facts = BTreeMap::new();
+        for entry in file.fact {
+            let FactEntry {
+                facts: names,
+                observed,
+                reason,
+            } = entry;
+            let difference = FactDifference { observed, reason };
+            facts.extend(names.into_iter().map(|name| (name, difference.clone())));
+        }
+        Ok(Self {
+            rows: listed,
+            facts,
+        })
     }
 
     /// What is wanted of a row instead of the record.
     pub fn of(&self, row: &str) -> Option<&Difference> {
-        self.0.get(row)
+        self.rows.get(row)
+    }
+
+    /// What is wanted instead of a fact.
+    pub fn of_fact(&self, fact: &str) -> Option<&FactDifference> {
+        self.facts.get(fact)
     }
 }
 

@@ -12,12 +12,13 @@ use lab::{Error, Result, error::Doing as _, sandbox};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use oracle::{
     differences::{self, Differences},
+    facts::{self, HealthRow},
     network::Network,
     probe::Prober,
     proxier::Roadstead,
     replay::{self, Replay},
     report::Counts,
-    server,
+    script, server,
     topology::{self, Topology},
 };
 
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let Some(folder) = arguments.next().map(PathBuf::from) else {
         eprintln!(
-            "usage: oracle DIR [SCENARIO…]   (DIR has rows/ and objects/, perhaps topology.yaml)"
+            "usage: oracle DIR [SCENARIO | facts …]   (DIR has rows/ and objects/, perhaps topology.yaml)"
         );
         return ExitCode::from(2);
     };
@@ -66,6 +67,15 @@ fn inside(folder: &Path, only: &[String]) -> Result<ExitCode> {
     setrlimit(Resource::RLIMIT_NOFILE, most, most).doing("raising the limit of open files")?;
     let began = Instant::now();
     let chapters = replay::read(folder, only)?;
+    let mut facts = facts::read(folder)?;
+    if !only.is_empty() {
+        let all = only.iter().any(|it| it == "facts");
+        facts.timed.retain(|fact| all || only.contains(&fact.id));
+        let asked = |row: &HealthRow| only.contains(&row.scenario);
+        facts
+            .health
+            .retain(|(_, row)| row.as_ref().is_ok_and(asked));
+    }
     let topology = topology(folder)?;
     let differences =
         Differences::read(differences::OWN).doing("reading the wanted differences")?;
@@ -80,12 +90,18 @@ fn inside(folder: &Path, only: &[String]) -> Result<ExitCode> {
         },
         proxier: Roadstead::start(&topology, &network, runtime.handle())?,
         differences: &differences,
+        health: &facts.health,
     };
     let mut counts = Counts::default();
-    replay.run(&chapters, |line| {
+    let mut report = |line| {
         println!("{line}");
         counts.add(&line);
-    })?;
+    };
+    replay.run(&chapters, &mut report)?;
+    let Replay {
+        prober, proxier, ..
+    } = &mut replay;
+    script::run(&facts.timed, prober, proxier, &differences, report)?;
     if counts == Counts::default() {
         let why = "it has no rows to replay";
         return Err(Error::because(

@@ -33,6 +33,12 @@ pub trait Proxier {
 
     /// Empties the affinity memory of all nodes.
     fn forget_clients(&mut self) -> Result<()>;
+
+    /// Another Node object, or none, from the next programming on.
+    fn set_node(&mut self, name: &str, object: Option<Node>);
+
+    /// Ends it on all nodes and starts it again; it serves the same from the next programming on.
+    fn restart(&mut self) -> Result<()>;
 }
 
 /// No proxier at all: what the runner must not take for one.
@@ -45,6 +51,12 @@ impl Proxier for Nobody {
     }
 
     fn forget_clients(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_node(&mut self, _: &str, _: Option<Node>) {}
+
+    fn restart(&mut self) -> Result<()> {
         Ok(())
     }
 }
@@ -60,10 +72,11 @@ pub struct Roadstead {
 #[derive(Debug)]
 struct OnNode {
     name: NodeName,
-    object: Node,
+    object: Option<Node>,
     space: NetNs,
     views: NodeViews,
-    handle: Handle,
+    /// Nothing only while it is started again.
+    handle: Option<Handle>,
     programmed: watch::Receiver<Programmed>,
 }
 
@@ -72,15 +85,13 @@ impl Roadstead {
     pub fn start(topology: &Topology, network: &Network, runtime: &Runtime) -> Result<Self> {
         let start = |(name, object): (&String, &Node)| {
             let space = network.space(name).clone();
-            let start = || proxier_io::start(Settings::default(), Port::new(HEALTHZ));
-            let started = space.run(start);
-            let (handle, programmed) = started.doing(format!("starting the proxier of {name}"))?;
+            let (handle, programmed) = start_in(&space)?;
             Ok(OnNode {
                 name: name.as_str().into(),
-                object: object.clone(),
+                object: Some(object.clone()),
                 space,
                 views: NodeViews::default(),
-                handle,
+                handle: Some(handle),
                 programmed,
             })
         };
@@ -100,14 +111,16 @@ impl Proxier for Roadstead {
         let facts = facts(scenarios);
         let mut generations = Vec::new();
         for node in &mut self.nodes {
-            let this = this_node(&node.name, Some(&node.object), &self.networks);
+            let this = this_node(&node.name, node.object.as_ref(), &self.networks);
             let slices_of = |key: &ServiceKey| {
                 let slices = facts.slices.get(key).into_iter();
                 slices.flat_map(BTreeMap::values)
             };
             let (view, _) = node.views.build(this, &facts.services, slices_of);
             generations.push(view.generation);
-            node.handle.update(Arc::new(view));
+            if let Some(handle) = &node.handle {
+                handle.update(Arc::new(view));
+            }
         }
         for (node, generation) in self.nodes.iter_mut().zip(generations) {
             let in_step = |shown: &Programmed| shown.generation == generation && !shown.failing;
@@ -129,6 +142,29 @@ impl Proxier for Roadstead {
             .iter()
             .try_for_each(|node| nft(&node.space, &text))
     }
+
+    fn set_node(&mut self, name: &str, object: Option<Node>) {
+        if let Some(node) = self.nodes.iter_mut().find(|it| it.name.as_str() == name) {
+            node.object = object;
+        }
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        for node in &mut self.nodes {
+            // dropped, its thread has ended before the next begins
+            node.handle = None;
+            let (handle, programmed) = start_in(&node.space)?;
+            (node.handle, node.programmed) = (Some(handle), programmed);
+            node.views = NodeViews::default();
+        }
+        Ok(())
+    }
+}
+
+fn start_in(space: &NetNs) -> Result<(Handle, watch::Receiver<Programmed>)> {
+    let start = || proxier_io::start(Settings::default(), Port::new(HEALTHZ));
+    let doing = format!("starting the proxier of {}", space.name());
+    space.run(start).doing(doing)
 }
 
 fn nft(space: &NetNs, text: &str) -> Result<()> {

@@ -15,7 +15,8 @@ use crate::{
     compare::{Judgement, judge},
     differences::Differences,
     expectation::RowFile,
-    flows,
+    facts::HealthRow,
+    flows, health,
     job::{Combination, Job, id},
     probe::{Prober, Question},
     proxier::Proxier,
@@ -42,6 +43,13 @@ pub struct Chapter {
     name: String,
     rows: Vec<Value>,
     scenario: std::result::Result<Scenario, String>,
+}
+
+impl Chapter {
+    /// Whether it is this scenario and can be loaded.
+    fn is(&self, scenario: &str) -> bool {
+        self.name == scenario && self.scenario.is_ok()
+    }
 }
 
 /// Reads `rows/*.yaml` and `objects/*.yaml` of a folder; only the scenarios asked for, or all.
@@ -87,6 +95,8 @@ pub struct Replay<'a, P> {
     pub proxier: P,
     /// Where it is wanted to differ.
     pub differences: &'a Differences,
+    /// Health check node ports to be asked.
+    pub health: &'a [(String, std::result::Result<HealthRow, String>)],
 }
 
 impl<P: Proxier> Replay<'_, P> {
@@ -101,6 +111,15 @@ impl<P: Proxier> Replay<'_, P> {
                 let verdict = Verdict::Unsupported(why.clone());
                 report(Line { id, verdict });
             }
+        }
+        for (id, row) in self.health {
+            let why = match row {
+                Ok(row) if chapters.iter().any(|it| it.is(&row.scenario)) => continue,
+                Ok(row) => format!("no scenario {}", row.scenario),
+                Err(why) => why.clone(),
+            };
+            let (id, verdict) = (id.clone(), Verdict::Unsupported(why));
+            report(Line { id, verdict });
         }
         for batch in batches(chapters) {
             for line in self.run_batch(&batch)? {
@@ -131,7 +150,19 @@ impl<P: Proxier> Replay<'_, P> {
         self.ask_sticky(&mut sticky)?;
         let line =
             |job: std::result::Result<Job, Line>| job.map_or_else(|line| line, |job| job.line());
-        Ok(jobs.into_iter().map(line).collect())
+        let mut lines: Vec<Line> = jobs.into_iter().map(line).collect();
+        for (id, row) in self.health {
+            let asked = |row: &HealthRow| {
+                let mut loaded = scenarios.iter();
+                let scenario = loaded.find(|it| it.name == row.scenario)?;
+                Some(health::ask(row, scenario, &self.prober))
+            };
+            if let Some(verdict) = row.as_ref().ok().and_then(asked) {
+                let id = id.clone();
+                lines.push(Line { id, verdict });
+            }
+        }
+        Ok(lines)
     }
 
     fn forget_flows(&self) -> Result<()> {

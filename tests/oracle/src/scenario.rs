@@ -115,15 +115,25 @@ impl Scenario {
     }
 
     /// The Service that rows ask.
-    fn asked(&self) -> &Service {
+    fn asked(&self) -> &(ServiceKey, Arc<Service>) {
         let named = self
             .services
             .iter()
             .find(|(_, service)| service.metadata.name.as_deref() == Some(&self.name));
-        let (_, service) = named
+        named
             .or(self.services.first())
-            .expect("a scenario has a Service");
-        service
+            .expect("a scenario has a Service")
+    }
+
+    /// Its key.
+    pub fn asked_key(&self) -> &ServiceKey {
+        &self.asked().0
+    }
+
+    /// Its `healthCheckNodePort`.
+    pub fn health_check_node_port(&self) -> Option<u16> {
+        let spec = self.asked().1.spec.as_ref()?;
+        u16::try_from(spec.health_check_node_port?).ok()
     }
 
     /// Where a target is.
@@ -140,7 +150,7 @@ impl Scenario {
             Some((place, port)) => (place, Some(port.parse::<u16>().map_err(|_| unknown())?)),
             None => (target, None),
         };
-        let service = self.asked();
+        let (_, service) = self.asked();
         let port = match port {
             Some(port) => port,
             None => first_port(service).ok_or_else(|| absent("port"))?,

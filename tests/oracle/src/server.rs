@@ -17,7 +17,7 @@ use nix::sys::socket::{
 };
 use socket2::{Domain, Socket, Type};
 use tokio::{
-    io::{AsyncWriteExt as _, Interest, unix::AsyncFd},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, Interest, unix::AsyncFd},
     runtime::Handle,
 };
 
@@ -124,12 +124,21 @@ fn answer(name: &str, client: SocketAddr) -> String {
 async fn serve_tcp(listener: tokio::net::TcpListener, name: Arc<str>) {
     loop {
         // a connection that was reset before it was taken is the client's affair
-        let Ok((mut stream, client)) = listener.accept().await else {
-            continue;
-        };
-        let _ = stream.try_write(answer(&name, client).as_bytes());
-        let _ = stream.shutdown().await;
+        if let Ok((stream, client)) = listener.accept().await {
+            tokio::spawn(answer_tcp(stream, answer(&name, client)));
+        }
     }
+}
+
+/// Answers at once, and again whenever it is asked, until the client ends the connection.
+async fn answer_tcp(mut stream: tokio::net::TcpStream, text: String) {
+    let mut question = [0; 64];
+    while stream.write_all(text.as_bytes()).await.is_ok()
+        && stream
+            .read(&mut question)
+            .await
+            .is_ok_and(|length| length > 0)
+    {}
 }
 
 async fn serve_udp(socket: AsyncFd<Socket>, name: Arc<str>) {

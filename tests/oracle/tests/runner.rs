@@ -3,6 +3,7 @@
 
 use std::{path::Path, process::ExitCode};
 
+use k8s_openapi::api::core::v1::Node;
 use lab::{Result, trial};
 use oracle::{
     differences::Differences,
@@ -35,6 +36,14 @@ impl Proxier for WithoutSlices {
 
     fn forget_clients(&mut self) -> Result<()> {
         self.0.forget_clients()
+    }
+
+    fn set_node(&mut self, name: &str, object: Option<Node>) {
+        self.0.set_node(name, object);
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        self.0.restart()
     }
 }
 
@@ -76,6 +85,7 @@ impl Stage {
             },
             proxier,
             differences: &Differences::default(),
+            health: &[],
         };
         let done = replay.run(&chapters, |line| lines.push(line));
         done.expect("the network stands");
