@@ -26,7 +26,7 @@ use speaker_proxier::{
     conntrack::Forget,
     nft::{
         Operation, Table, Transaction,
-        compile::{Settings, ready_made_classes},
+        compile::{FEW_READY_MADE_SLOTS, READY_MADE_SLOTS, Settings, ready_made_up_to},
     },
     node_view::NodeView,
 };
@@ -40,6 +40,8 @@ use crate::{
     nft_io::{Found, NftError, NftIo},
 };
 
+/// How `nft` says that a batch is longer than the send buffer, which only root outside of user namespaces can enlarge.
+const TOO_LONG: &str = "Message too long";
 /// How often the ruleset's generation is asked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// The table is read back this often even when nobody seems to have changed it.
@@ -137,6 +139,7 @@ pub fn start(
         board: board.clone(),
         programmed,
         planner: None,
+        ready_made_slots: READY_MADE_SLOTS,
         view: None,
         refusals: BTreeMap::new(),
         ruleset: 0,
@@ -180,6 +183,8 @@ struct Keeper {
     programmed: watch::Sender<Programmed>,
     /// `None` until the first view.
     planner: Option<Planner>,
+    /// Choosers for sets of up to so many slots are part of the fixed text.
+    ready_made_slots: u32,
     view: Option<Arc<NodeView>>,
     refusals: BTreeMap<ServiceKey, Vec<Refusal>>,
     /// The kernel's generation after our last change.
@@ -295,10 +300,7 @@ impl Keeper {
             services = view.services.len(),
             "putting the whole table in place"
         );
-        let mut planner = Planner::default();
-        let change = planner.update(view);
-        self.planner = Some(planner);
-        self.note(&change);
+        self.plan_anew(view);
         let table = self.replace()?;
         self.resync(&table)?;
         self.forget();
@@ -316,16 +318,46 @@ impl Keeper {
         }
     }
 
-    /// All as it should be in one transaction; the fixed text alone when that is refused, so that the elements can follow
-    /// one by one.
+    /// A planner that knows nothing but this view.
+    fn plan_anew(&mut self, view: &NodeView) {
+        let mut planner = Planner::with_ready_made(self.ready_made_slots);
+        let change = planner.update(view);
+        self.planner = Some(planner);
+        self.note(&change);
+    }
+
+    /// All as it should be in one transaction; with fewer ready-made choosers where it is too long for the socket.
     fn replace(&mut self) -> Result<Table, NftError> {
+        match self.replace_as_planned() {
+            Err(NftError::Text(refused))
+                if refused.contains(TOO_LONG) && self.ready_made_slots > FEW_READY_MADE_SLOTS =>
+            {
+                info!(
+                    slots = FEW_READY_MADE_SLOTS,
+                    "small batches only: services have up to so many endpoints"
+                );
+                self.ready_made_slots = FEW_READY_MADE_SLOTS;
+                if let Some(view) = self.view.clone() {
+                    self.plan_anew(&view);
+                }
+                self.replace_as_planned()
+            }
+            done => done,
+        }
+    }
+
+    /// The fixed text alone when all together is refused, so that the elements can follow one by one.
+    fn replace_as_planned(&mut self) -> Result<Table, NftError> {
         if let Some(planner) = &self.planner {
             match self.nft.replace(planner.table()) {
-                Err(NftError::Text(refused)) => warn!(refused, "putting the fixed text in place"),
+                Err(NftError::Text(refused)) if !refused.contains(TOO_LONG) => {
+                    warn!(refused, "putting the fixed text in place");
+                }
+                Err(NftError::Text(refused)) => debug!(refused, "putting the fixed text in place"),
                 done => return done,
             }
         }
-        self.nft.replace(ready_made_classes())
+        self.nft.replace(ready_made_up_to(self.ready_made_slots))
     }
 
     /// Nobody posted anything: has somebody else changed the ruleset?

@@ -12,13 +12,13 @@ use std::{
     sync::Arc,
 };
 
-use api_model::{Protocol, ServiceKey};
+use api_model::{IpFamily, Protocol, ServiceKey};
 use ipnet::IpNet;
 
 use crate::{
     conntrack::{Forget, Keep},
     diff::diff,
-    nft::{Key, Map, Table, Transaction, Value},
+    nft::{Key, Map, Table, Transaction, Value, compile},
     node_view::{NodeView, ThisNode},
     reason::{Reason, Refusal},
     rules::{Frontend, FrontendKind},
@@ -51,24 +51,40 @@ pub struct Planner {
 
 impl Default for Planner {
     fn default() -> Self {
-        Self {
-            node: None,
-            services: BTreeMap::new(),
-            claims: BTreeMap::new(),
-            ids: Ids::new(Table::new()),
-            programmed: Arc::default(),
-        }
+        Self::with_ready_made(compile::READY_MADE_SLOTS)
     }
 }
 
 impl Planner {
+    /// A planner that knows nothing, for a table with the choosers of sets of up to so many slots.
+    pub fn with_ready_made(slots: u32) -> Self {
+        Self::over(Table::new(), slots)
+    }
+
+    fn over(table: Table, ready_made_slots: u32) -> Self {
+        Self {
+            node: None,
+            services: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            ids: Ids::new(table, ready_made_slots),
+            programmed: Arc::default(),
+        }
+    }
+
     /// A planner that goes on where the kernel's table stands: ids, slots and chains found there are kept, so that
     /// affinity memory and flows live on. Nothing is known of Services yet: call [`Planner::resume`] with the first snapshot.
     pub fn adopt(actual: &Table) -> Self {
-        Self {
-            ids: Ids::new(actual.clone()),
-            ..Self::default()
-        }
+        let has = |class: u32| {
+            let class = u16::try_from(class).ok();
+            class.is_some_and(|class| actual.contains_key(&Key::Class(IpFamily::V4, class)))
+        };
+        let few = has(1) && !has(compile::READY_MADE_SLOTS);
+        let slots = if few {
+            compile::FEW_READY_MADE_SLOTS
+        } else {
+            compile::READY_MADE_SLOTS
+        };
+        Self::over(actual.clone(), slots)
     }
 
     /// The first snapshot over the table that was adopted: what differs, and all UDP frontends to be looked at.

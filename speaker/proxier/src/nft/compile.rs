@@ -18,6 +18,9 @@ pub const TABLE: &str = "roadstead";
 /// looks into `eps` or `aff-eps` later: it reads the map's type back from the kernel as "any transport port" and calls that
 /// a conflict with the rule's own protocols.
 pub const READY_MADE_SLOTS: u32 = 1_023;
+/// The same where the text has to be small: inside a user namespace `nft` can't enlarge its send buffer (212,992 bytes),
+/// and all of the text is one batch. A Service with more endpoints is refused there.
+pub const FEW_READY_MADE_SLOTS: u32 = 64;
 /// Clients remembered per family.
 pub const REMEMBERED_CLIENTS: u32 = 262_144;
 /// Version of the fixed text: a table with another one is replaced as a whole. Goes up with each change here.
@@ -86,7 +89,12 @@ pub fn version_chain(settings: Settings) -> String {
 
 /// Elements of `class` that are part of the fixed text, both families.
 pub fn ready_made_classes() -> Table {
-    let classes = (1..).zip(1..=READY_MADE_SLOTS);
+    ready_made_up_to(READY_MADE_SLOTS)
+}
+
+/// The same for sets of up to so many slots only.
+pub fn ready_made_up_to(slots: u32) -> Table {
+    let classes = (1..).zip(1..=slots);
     let both = classes
         .flat_map(|(class, slots)| [(IpFamily::V4, class, slots), (IpFamily::V6, class, slots)]);
     both.map(|(family, class, slots)| {

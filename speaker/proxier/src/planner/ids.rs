@@ -33,8 +33,8 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// Goes on from a table of the kernel.
-    pub(super) fn new(adopted: Table) -> Self {
+    /// Goes on from a table of the kernel, in which the choosers of sets of up to so many slots are part of the fixed text.
+    pub(super) fn new(adopted: Table, ready_made_slots: u32) -> Self {
         let mut ids = Self {
             owners: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -44,7 +44,10 @@ impl Ids {
             adopted: Table::new(),
             heirs: BTreeMap::new(),
         };
-        for (key, value) in compile::ready_made_classes().iter().chain(&adopted) {
+        for (key, value) in compile::ready_made_up_to(ready_made_slots)
+            .iter()
+            .chain(&adopted)
+        {
             if let (Key::Class(family, class), Value::Chain(kind)) = (key, value) {
                 ids.chains.insert((*family, *class));
                 if *class >= FIRST_AFFINITY_CLASS {
