@@ -1,5 +1,7 @@
 //! What every tracked file keeps to: sizes, links that lead somewhere, no path of one machine, `unsafe` in one place.
 
+use std::collections::BTreeSet;
+
 use tidy::{source, workspace};
 
 /// Hard limits; the aim is 400 and 40.
@@ -150,4 +152,23 @@ fn unsafe_stands_in_one_file() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn every_listed_skip_is_made_and_every_skip_is_listed() {
+    let mut made = BTreeSet::new();
+    let mut listed = BTreeSet::new();
+    for file in source::tracked() {
+        if file.path == "tests/skips.toml" {
+            let names = file
+                .text
+                .lines()
+                .filter_map(|line| line.strip_prefix('[')?.strip_suffix(']'));
+            listed.extend(names.map(str::to_owned));
+        } else if file.is("rs") {
+            let calls = file.text.split(concat!("skips::", "skip(")).skip(1);
+            made.extend(calls.filter_map(|call| Some(call.split('"').nth(1)?.to_owned())));
+        }
+    }
+    assert_eq!(made, listed);
 }
