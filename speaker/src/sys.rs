@@ -218,3 +218,6 @@ fn check(result: i32) -> io::Result<()> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
