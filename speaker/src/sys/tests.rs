@@ -30,7 +30,7 @@ fn in_namespace(test: fn()) {
     thread.join().expect("the test passes");
 }
 
-/// A frame that no check of ours looks into: type, and for IPv6 the next header and the ICMPv6 type.
+/// A frame that no check of ours looks into: type, and for IPv6 the next header and the type of ICMP.
 fn frame(ether_type: u16, next_header: u8, icmp_type: u8) -> Vec<u8> {
     let mut frame = vec![0; 78];
     frame[12..14].copy_from_slice(&ether_type.to_be_bytes());

@@ -103,7 +103,11 @@ fn sent(out: &[Output]) -> Vec<Vec<u8>> {
             assert_eq!(*interface, ETH0);
             Some(bytes.clone())
         }
-        _ => None,
+        Output::JoinGroup { .. }
+        | Output::LeaveGroup { .. }
+        | Output::Announced { .. }
+        | Output::Withdrawn { .. }
+        | Output::Conflict { .. } => None,
     });
     frames.collect()
 }
@@ -339,8 +343,11 @@ const ASKER_LINK_LOCAL: &str = "fe8000000000000002005efffe0053c8";
 const TO_NODE: &str = "00005e00530a00005e0053c8";
 const TO_GROUP: &str = "3333ff00024000005e0053c8";
 
-/// Stations, hop limit, IPv6 addresses, type, flags, target and option of an advertisement; its checksum is checked.
-fn advertisement(frame: &[u8]) -> (Vec<u8>, u8, Vec<u8>, [u8; 2], Vec<u8>, Vec<u8>) {
+/// Stations, hop limit, IPv6 addresses, type and flags, target, and option of an advertisement.
+type Parts = (Vec<u8>, u8, Vec<u8>, [u8; 2], Vec<u8>, Vec<u8>);
+
+/// Takes an advertisement apart; its checksum is checked.
+fn advertisement(frame: &[u8]) -> Parts {
     assert_eq!(frame.len(), 86);
     let words = frame[22..]
         .chunks(2)
